@@ -118,7 +118,7 @@ async def test_a_file_of_another_container_with_the_same_pid_is_not_written_over
         "host": "another",
         "written_at": clock.now(),
         "interval": 5.0,
-        "status": {},
+        "status": json.loads(picture().to_json()),
     }
     path.write_text(json.dumps(foreign))
     file = StatusFile(tmp_path, picture, clock=clock)
@@ -162,7 +162,7 @@ def test_what_a_dead_client_left_is_told_by_its_age(tmp_path: Path) -> None:
             "host": "h",
             "written_at": 1000.0,
             "interval": 5.0,
-            "status": {"at": 1.0},
+            "status": json.loads(picture().to_json()),
             **fields,
         }
         (tmp_path / name).write_text(json.dumps(found))
@@ -192,7 +192,8 @@ def test_the_state_directory_lies_below_that_of_the_user(
 
 def test_what_one_that_is_gone_had_not_shipped_waits_ever_longer(tmp_path: Path) -> None:
     shipping = {"to": "s3://bucket/fleet", "lag": 4.0, "waiting": 0, "shipped": 1, "last_error": None}
-    told = {"pid": 1, "host": "h", "written_at": 100.0, "interval": 5.0, "status": {"shipping": shipping}}
+    status = json.loads(picture().to_json()) | {"shipping": shipping}
+    told = {"pid": 1, "host": "h", "written_at": 100.0, "interval": 5.0, "status": status}
     (tmp_path / "1.json").write_text(json.dumps(told))
     for now, lag in ((100.0, 4.0), (700.0, 604.0)):
         (found,) = read_status_files(tmp_path, now=now)
@@ -201,12 +202,12 @@ def test_what_one_that_is_gone_had_not_shipped_waits_ever_longer(tmp_path: Path)
 
 def test_what_is_no_text_is_shown_with_its_escapes(tmp_path: Path) -> None:
     names = ["\ud800x", "caf\udce9", "\U0001f600", "a\\ud800", "\ud83d\U0001f600", "é"]
-    status = {name: name for name in names}
+    status = json.loads(picture().to_json()) | {"warnings": names}
     told = {"pid": 1, "host": "h\udcff", "written_at": 100.0, "interval": 5.0, "status": status}
     (tmp_path / "1.json").write_text(json.dumps(told))
     (found,) = read_status_files(tmp_path, now=100.0)
     shown = ["\\ud800x", "caf\\udce9", "\U0001f600", "a\\ud800", "\\ud83d\U0001f600", "é"]
-    assert (found.host, found.status) == ("h\\udcff", {name: name for name in shown})
+    assert (found.host, found.status["warnings"]) == ("h\\udcff", shown)
 
 
 def test_only_files_are_read(tmp_path: Path) -> None:
@@ -216,3 +217,25 @@ def test_only_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "caf\udce9.json").write_text("{")
     assert read_status_files(tmp_path, now=0.0) == []
     assert unreadable_status_files(tmp_path) == ["1.json", "2.json", "3.json", "caf\\udce9.json"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"entities": [{}]},
+        {"entities": None},
+        {"rotation": [{"usable": None}]},
+        {"primary": 7},
+        {"spool": {"messages": "many"}},
+        {"shipping": {"to": "s3://b", "lag": float("inf"), "waiting": 0, "last_error": None}},
+        {"syphon": []},
+    ],
+)
+def test_a_status_that_readers_would_stumble_over_is_not_read(
+    tmp_path: Path, wrong: dict[str, object]
+) -> None:
+    status = json.loads(picture().to_json()) | wrong
+    told = {"pid": 1, "host": "h", "written_at": 100.0, "interval": 5.0, "status": status}
+    (tmp_path / "1.json").write_text(json.dumps(told))
+    assert read_status_files(tmp_path, now=100.0) == []
+    assert unreadable_status_files(tmp_path) == ["1.json"]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import aiohttp
 import pytest
 
+from pairbus.dashboard import connections
 from pairbus.dashboard.server import Serving
 from pairbus.dashboard.watched import Watched, WatchedPair
 from pairbus.errors import ConfigurationError
@@ -105,6 +110,71 @@ async def test_an_action_that_cannot_be_meant_is_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    ("site", "mode", "status"),
+    [
+        ("same-origin", "cors", 200),
+        ("none", "navigate", 200),
+        ("cross-site", "navigate", 200),
+        ("cross-site", "no-cors", 403),
+        ("same-site", "cors", 403),
+    ],
+)
+async def test_pages_of_others_get_nothing(tmp_path: Path, site: str, mode: str, status: int) -> None:
+    async with served(one_pair(tmp_path), control=False, token=None) as visitor:
+        for path in ("", "api/state", "metrics"):
+            asked = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
+            assert (await visitor.ask(path, **asked))[0] == status
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\nHost: loc",
+        b"POST /api/do HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET",
+    ],
+)
+async def test_one_who_asks_for_nothing_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    monkeypatch.setattr(connections, "_PATIENCE", 0.2)
+    async with served(one_pair(tmp_path)) as visitor:
+        async with asyncio.timeout(30.0):
+            reader, writer = await asyncio.open_connection(*place(visitor))
+            writer.write(said)
+            with suppress(ConnectionResetError):
+                await reader.read()  # to the end, which is the server's doing
+            writer.close()
+
+
+async def test_there_are_only_so_many_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 3)
+    async with served(one_pair(tmp_path)) as visitor:
+        opened = [await asyncio.open_connection(*place(visitor)) for _ in range(3)]
+        async with asyncio.timeout(30.0):
+            with pytest.raises(aiohttp.ClientError):
+                await visitor.ask("health")
+            for _, writer in opened:
+                writer.close()
+                await writer.wait_closed()
+            await answered(visitor)
+
+
+def place(visitor: Visitor) -> tuple[str, int]:
+    url = urlsplit(visitor.address)
+    return url.hostname or "", url.port or 0
+
+
+async def answered(visitor: Visitor) -> None:
+    while True:
+        with suppress(aiohttp.ClientError):
+            assert (await visitor.ask("health"))[0] == 200
+            return
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
     ("host", "control", "token", "is_fine"),
     [
         ("127.0.0.1", False, None, True),
@@ -114,6 +184,9 @@ async def test_an_action_that_cannot_be_meant_is_refused(tmp_path: Path) -> None
         ("bus.example.com", False, None, False),
         ("0.0.0.0", True, TOKEN, True),
         ("127.0.0.1", True, "short", False),
+        ("127.0.0.1", True, f"{TOKEN}\n", False),
+        ("127.0.0.1", True, f"{TOKEN} {TOKEN}", False),
+        ("127.0.0.1", True, "é" * 20, False),
     ],
 )
 def test_what_needs_a_token_has_one(host: str, control: bool, token: str | None, is_fine: bool) -> None:

@@ -16,6 +16,12 @@ from pairbus.dashboard.history import CHANGES_KEPT, SAMPLE_EVERY, SAMPLES_KEPT, 
 STATES = ("healthy", "suspect", "failed_over", "faulted")
 
 
+def write(history: History) -> None:
+    """As the collector does it, on a thread of its own."""
+    if job := history.unwritten():
+        job()
+
+
 def seen(state: str, since: float | None = None) -> dict[str, dict[str, object]]:
     return {"orders": {"state": state, "since": since, "reason": "because"}}
 
@@ -35,10 +41,11 @@ def test_changes_are_the_same_whether_or_not_it_was_restarted(
             if restarts:
                 if file.exists():  # as a machine leaves it that stopped while a line was written
                     with file.open("ab") as end:
-                        end.write(torn + b"\n")
+                        end.write(torn)
                 restarted = History(file, now=float(at))
             for history in (steady, restarted):
                 history.note_states("shop", seen(state, float(at)), now=float(at))
+            write(restarted)
         assert History(file, now=float(len(looks))).changes("shop") == steady.changes("shop")
         told = [one["new"] for one in steady.changes("shop")]
         assert all(one != other for one, other in pairwise(told))
@@ -85,28 +92,54 @@ def test_the_file_does_not_grow_for_ever(tmp_path: Path) -> None:
     history = History(file, now=0.0)
     for number in range(3000):
         history.note_sample("shop", {"active": number}, now=number * SAMPLES_KEPT / 20)
+        write(history)
     assert len(file.read_text(encoding="utf-8").splitlines()) < 300
     assert len(history.samples("shop", since=0.0)) == 21
 
 
 def test_what_is_old_is_forgotten(tmp_path: Path) -> None:
     file = tmp_path / "history.jsonl"
-    History(file, now=0.0).note_states("shop", seen("failed_over", 10.0), now=10.0)
+    history = History(file, now=0.0)
+    history.note_states("shop", seen("failed_over", 10.0), now=10.0)
+    write(history)
     assert len(History(file, now=CHANGES_KEPT).changes("shop")) == 1
     assert History(file, now=CHANGES_KEPT + 11).changes("shop") == []
 
 
-@pytest.mark.parametrize("line", ["{}", "[]", "nul", '{"kind": "change", "at": 1, "pair": "shop"}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{}",
+        "[]",
+        "nul",
+        '{"kind": [], "at": 1, "pair": "shop"}',
+        '{"kind": "change", "at": 1, "pair": "shop"}',
+        '{"kind": "sample", "at": NaN, "pair": "shop"}',
+        '{"kind": "sample", "at": 1, "pair": "shop", "active": "many"}',
+        '{"kind": "sample", "at": 1, "pair": "shop", "cost": 1e999}',
+    ],
+)
 def test_a_line_that_is_none_of_ours_is_passed_over(tmp_path: Path, line: str) -> None:
     file = tmp_path / "history.jsonl"
     good = {"kind": "change", "at": 2.0, "pair": "shop", "path": "orders", "old": "healthy", "new": "faulted"}
     file.write_text(f"{line}\n{json.dumps(good)}\n", encoding="utf-8")
-    assert [one["new"] for one in History(file, now=3.0).changes("shop")] == ["faulted"]
+    history = History(file, now=3.0)
+    assert [one["new"] for one in history.changes("shop")] == ["faulted"]
+    assert history.samples("shop", since=0.0) == []
 
 
-def test_a_disk_that_takes_nothing_stops_nobody(tmp_path: Path) -> None:
+def test_a_disk_that_takes_nothing_stops_nobody_and_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = tmp_path / "file" / "history.jsonl"
     file.parent.write_text("not a directory", encoding="utf-8")
     history = History(file, now=0.0)
-    assert history.note_states("shop", seen("faulted", 1.0), now=1.0)
-    assert len(history.changes("shop")) == 1
+    for at, state in enumerate(["faulted", "healthy"], start=1):
+        assert history.note_states("shop", seen(state, float(at)), now=float(at))
+        write(history)
+    assert len(history.changes("shop")) == 2
+    assert caplog.text.count("cannot be written") == 1
+    file.parent.unlink()
+    history.note_states("shop", seen("suspect", 3.0), now=3.0)
+    write(history)
+    assert [one["new"] for one in History(file, now=4.0).changes("shop")] == ["suspect"]

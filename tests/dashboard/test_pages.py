@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from pairbus.broker import Broker
+from pairbus.dashboard import collector
 from pairbus.dashboard.server import Serving, serving
 from pairbus.dashboard.watched import Watched, WatchedPair
 from tests.waiting import eventually
@@ -253,3 +254,16 @@ async def test_an_entity_whose_name_is_no_text_is_shown(tmp_path: Path) -> None:
         assert pair["sources"]["status files"]["error"] == "1 status file cannot be read: caf\\udce9.json"
         status, text = await visitor.ask("metrics")
         assert (status, 'path="\\\\ud800x"' in text) == (200, True)
+
+
+async def test_a_mistake_in_drawing_is_no_calm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served(Watched(pairs=[WatchedPair(name=PAIR, state_dir=tmp_path)])) as visitor:
+        await seen(visitor, lambda state: pair_of(state)["sources"]["clients"]["at"])
+        with monkeypatch.context() as broken:
+            broken.setattr(collector, "picture_pair", lambda *given, **named: 1 / 0)
+            state = await seen(visitor, lambda state: "cannot draw" in str(state["headline"]))
+            assert state["headline"]["level"] == "bad"
+            assert state["headline"]["said"][0]["why"] == "division by zero"
+            assert 'pairbus_source_up{pair="",source="dashboard"} 0.0' in (await visitor.ask("metrics"))[1]
+        await seen(visitor, lambda state: "cannot draw" not in str(state["headline"]))
+        assert 'source="dashboard"' not in (await visitor.ask("metrics"))[1]

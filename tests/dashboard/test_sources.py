@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from pairbus.cli.verify import _leave
-from pairbus.client.state.directory import status_dir
+from pairbus.client.state.directory import status_dir, verdict_file
 from pairbus.clock import ManualClock
-from pairbus.dashboard.pair_sources import check_status_files, read_clients, read_verdict
+from pairbus.dashboard import pair_sources
+from pairbus.dashboard.pair_sources import check_status_files, read_clients, read_drain, read_verdict
 from pairbus.dashboard.source import Aside, LookSource, Watch
 from pairbus.dashboard.watched import WatchedPair
 from pairbus.errors import UnreachableError
+from pairbus.spark.leash.tether import ControlFile
 
 
 def make_watch(read: object, clock: ManualClock, *, limit: float = 10.0) -> Watch:
@@ -103,3 +105,24 @@ def test_a_verdict_that_cannot_be_left_is_no_failure(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file", encoding="utf-8")
     _leave({"missing": []}, tmp_path / "state")
     assert (tmp_path / "state").read_text(encoding="utf-8") == "a file"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"is_clean": true, "lost": 0, "at": NaN}', "null"])
+def test_a_file_that_is_no_verdict_is_told(tmp_path: Path, text: str) -> None:
+    verdict_file(tmp_path).write_text(text, encoding="utf-8")
+    with pytest.raises(UnreachableError, match="is no verdict: `pairbus verify` writes it anew"):
+        read_verdict(tmp_path)
+
+
+@pytest.mark.parametrize("answer", [{}, {"order": "fly"}, {"counts": {}}, {"pumps": None}])
+def test_a_syphon_that_is_not_understood_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: dict[str, object]
+) -> None:
+    counts = {"moved": 1, "dead_lettered": 0, "waiting": 0}
+    whole = {"order": "run", "pumps": 1, "trouble": None, "counts": counts}
+    monkeypatch.setattr(ControlFile, "read", lambda self: None)
+    monkeypatch.setattr(pair_sources, "ask_leash", lambda address: whole)
+    assert read_drain(tmp_path) == whole
+    monkeypatch.setattr(pair_sources, "ask_leash", lambda address: answer and {**whole, **answer})
+    with pytest.raises(UnreachableError, match="not understood"):
+        read_drain(tmp_path)

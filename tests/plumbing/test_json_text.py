@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from pairbus.plumbing.json_text import parse_json
+from pairbus.plumbing.json_text import MAYBE_NUMBER, NUMBER, Shape, fits, parse_json
 from tests.guards.sources import SRC, python_files
 
 
@@ -22,3 +24,32 @@ def test_it_is_the_only_reader() -> None:
     """An error that nobody expects of a reader, `RecursionError`, is caught in one place."""
     readers = {path.name for path in python_files(SRC) if "json.loads(" in path.read_text(encoding="utf-8")}
     assert readers == {"json_text.py"}
+
+
+def test_a_value_has_its_shape_or_not() -> None:
+    shape: Shape = {
+        "name": str,
+        "at": NUMBER,
+        "since?": NUMBER,
+        "parts": [{"size": int}],
+        "sums?": {"*": int},
+    }
+    whole = {"name": "a", "at": 1.5, "parts": [{"size": 1, "more": None}]}
+    assert fits(whole, shape)
+    assert fits({**whole, "since": None, "sums": {"x": 1}, "other": []}, shape)
+    assert fits(None, MAYBE_NUMBER)
+    mistakes: list[dict[str, Any]] = [
+        {"name": None},
+        {"at": "1"},
+        {"at": float("nan")},
+        {"since": float("inf")},
+        {"parts": {}},
+        {"parts": [{"size": 1}, {}]},
+        {"parts": [1]},
+        {"sums": {"x": 1, "y": "1"}},
+    ]
+    for wrong in mistakes:
+        assert not fits(whole | wrong, shape), wrong
+    others: list[Any] = [{}, [], None, "text", 1]
+    for other in others:
+        assert not fits(other, shape)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -26,6 +26,7 @@ from .prices import budget_option, choose_budget, choose_sheet, prices_option
 from .shared_options import DIRECTORY, FILE
 
 if TYPE_CHECKING:
+    from pairbus.dashboard.server import Serving
     from pairbus.dashboard.watched import WatchedPair
 
 TOKEN_ENV = "PAIRBUS_DASHBOARD_TOKEN"
@@ -116,7 +117,7 @@ def dashboard(
         budget=choose_budget(budget, config),
         pace=LookPace(glance=interval, count=max(5.0, interval), peek=peek_interval),
     )
-    given = os.environ.get(TOKEN_ENV) or None
+    given = os.environ.get(TOKEN_ENV, "").strip() or None  # a secret in a file often ends with a new line
     needs_token = control or not is_loopback(host)
     how = Serving(
         host=host,
@@ -127,7 +128,11 @@ def dashboard(
         history=history or (pairs[0].state_dir / "dashboard.jsonl" if pairs else None),
         version=__version__,
     )
-    asyncio.run(serve_until_signal(watched, how, lambda address: _announce(address, how.token, address_file)))
+
+    def announce(address: str) -> None:
+        _announce(address, how, address_file, is_secret=given is not None)
+
+    asyncio.run(serve_until_signal(watched, how, announce))
     return 0
 
 
@@ -147,14 +152,25 @@ def _pairs(choice: PairChoice, states: tuple[Path, ...]) -> Iterator[WatchedPair
             backlog=found.backlog,
             options=found.options,
         )
-    for state in states:
-        yield WatchedPair(name=state.resolve().name, state_dir=state)
+    for state, name in zip(states, _short_names(states), strict=True):
+        yield WatchedPair(name=name, state_dir=state)
 
 
-def _announce(address: str, token: str | None, address_file: Path | None) -> None:
+def _short_names(states: Sequence[Path]) -> list[str]:
+    """The last part of each path, or the whole of it where that part is not its own."""
+    paths = [state.resolve() for state in states]
+    parts = [path.name for path in paths]
+    return [path.name if parts.count(path.name) == 1 else str(path) for path in paths]
+
+
+def _announce(address: str, how: Serving, address_file: Path | None, *, is_secret: bool) -> None:
+    """Tell the address. A token that was given stays out of it: what a service prints is kept in logs."""
     from pairbus.plumbing.files import SECRET, publish
 
-    click.echo(f"dashboard: {address}  (Ctrl-C ends it)")
+    url = address.partition("#")[0]
+    click.echo(f"dashboard: {url if is_secret else address}  (Ctrl-C ends it)")
+    if is_secret:
+        click.echo(f"           the token is that of {TOKEN_ENV}")
     if address_file is not None:
-        said = {"url": address.partition("#")[0], "token": token, "pid": os.getpid()}
+        said = {"url": url, "token": how.token, "pid": os.getpid()}
         publish(address_file, json.dumps(said), mode=SECRET, durable=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,15 +17,16 @@ from typing import Any
 from pairbus.clock import Clock, SystemClock
 from pairbus.plumbing.tasks import cancel_all
 
-from .headline import headline
+from .headline import blinded, headline
 from .history import History
 from .namespaces import read_broker
 from .own_drain import OwnDrain
 from .pair_sources import pair_sources
 from .picture import Facts, picture_pair
-from .source import LookSource, Watch
+from .source import LookSource, Watch, describe
 from .watched import Watched
 
+log = logging.getLogger(__name__)
 # News that come together are told together.
 _LEAST_PAUSE = 0.2
 # How far back the charts of a page look.
@@ -32,6 +34,8 @@ _CHART_SPAN = 6 * 3600.0
 # How far back the rate of a drain looks.
 _RATE_SPAN = 10.0
 _BROKER = "broker"
+# At the end, for a disk that is slow; one that hangs is left.
+_WRITE_WAIT = 2.0
 
 
 class SourceCollector:
@@ -47,6 +51,9 @@ class SourceCollector:
         self._moved: dict[str, deque[tuple[float, int]]] = {pair.name: deque() for pair in watched.pairs}
         self._watches = [Watch(source, self._clock, self._changed.set) for source in self._sources()]
         self._numbers = itertools.count(1)
+        self._has_failed = False
+        self._writing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._writing.set_result(None)
         #: The picture, and its number; the history has a number of its own.
         self.picture: Facts = {}
         self.number = 0
@@ -74,12 +81,9 @@ class SourceCollector:
         finally:
             await asyncio.gather(*(drain.stop() for drain in self.drains.values()))
             await cancel_all(*tasks)
-
-    async def look(self) -> Facts:
-        """Look at everything once, and tell what was seen."""
-        await asyncio.gather(*(watch.look() for watch in self._watches))
-        self._draw()
-        return self.picture
+            await asyncio.wait({self._writing}, timeout=_WRITE_WAIT)
+            self._keep_history()
+            await asyncio.wait({self._writing}, timeout=_WRITE_WAIT)
 
     def poke(self, *names: str) -> None:
         """Look at these sources again at once."""
@@ -102,20 +106,44 @@ class SourceCollector:
             await self._changed.wait()
             await asyncio.sleep(_LEAST_PAUSE)
             self._changed.clear()
+            self._draw_or_tell()
+            self._keep_history()
+
+    def _keep_history(self) -> None:
+        """Write the history on a thread, one at a time: a disk that hangs costs one thread, not the page."""
+        if self._writing.done() and (write := self._history.unwritten()):
+            self._writing = asyncio.get_running_loop().run_in_executor(None, write)
+
+    def _draw_or_tell(self) -> None:
+        """Draw; a mistake of ours in it must not pass for a page on which nothing happens."""
+        try:
             self._draw()
+        except Exception as error:
+            if not self._has_failed:  # once, not every second
+                log.exception("what was seen cannot be drawn")
+            self._has_failed = True
+            old = {"budget": None, "pairs": [], "broker": None, **self.picture}
+            self._show({**old, "at": self._clock.now(), "headline": blinded(describe(error))})
+        else:
+            self._has_failed = False
 
     # -- drawing
 
     def _draw(self) -> None:
         now = self._clock.now()
         pairs = [self._draw_pair(pair.name, now) for pair in self._watched.pairs]
-        self.picture = {
-            "at": now,
-            "headline": headline(pairs, budget=self._watched.budget, now=now),
-            "budget": None if self._watched.budget is None else str(self._watched.budget),
-            "pairs": pairs,
-            "broker": self._draw_broker(),
-        }
+        self._show(
+            {
+                "at": now,
+                "headline": headline(pairs, budget=self._watched.budget, now=now),
+                "budget": None if self._watched.budget is None else str(self._watched.budget),
+                "pairs": pairs,
+                "broker": self._draw_broker(),
+            }
+        )
+
+    def _show(self, picture: Facts) -> None:
+        self.picture = picture
         self.number = next(self._numbers)
         for event in self._listeners:
             event.set()
@@ -146,9 +174,11 @@ class SourceCollector:
         return pair
 
     def _rate(self, name: str, handled: int, now: float) -> float:
-        """Messages a second over the last seconds; a count that has become less is that of another drain."""
+        """Messages a second over the last seconds; a count that has become less is that of another drain, and
+        a clock that was set back makes what was seen before useless.
+        """
         seen = self._moved[name]
-        if seen and handled < seen[-1][1]:
+        if seen and (handled < seen[-1][1] or now < seen[-1][0]):
             seen.clear()
         if not seen or handled != seen[-1][1] or now - seen[-1][0] >= 1.0:
             seen.append((now, handled))
@@ -180,7 +210,8 @@ class SourceCollector:
 
     def readings(self) -> dict[tuple[str, str], tuple[float | None, str | None]]:
         """When each source last answered, and why it does not now: by pair and source."""
-        return {
+        ours = {("", "dashboard"): (None, "what was seen cannot be drawn")} if self._has_failed else {}
+        return ours | {
             (watch.source.of, watch.source.name): (watch.reading.at, watch.reading.error)
             for watch in self._watches
         }

@@ -5,7 +5,8 @@
    elsewhere.
 2. Where there is a token, everything but the page itself, which holds nothing, needs it as
    `Authorization: Bearer`. There is no cookie, so no other page can act in the name of somebody signed in.
-3. The page may load nothing but its own files: no inline script, no third party, no frame around it.
+3. What a page of another origin asks for, as the browser tells, is refused; a link to this page is not.
+4. The page may load nothing but its own files: no inline script, no third party, no frame around it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ _HEADERS = {
 # The page itself, and a sign of life for whoever supervises the process.
 _OPEN = ("/", "/health")
 _OPEN_BELOW = "/static/"
+# Another port of the same host is another page too.
+_FOREIGN = ("cross-site", "same-site")
 
 
 class Doorkeeper:
@@ -67,6 +70,8 @@ class Doorkeeper:
         if host is None or (numeric_address(host) is None and host not in self._names):
             said = "this dashboard does not go by that name; --allow-host NAME lets it"
             return JSONResponse({"error": said}, status_code=421)
+        if headers.get("sec-fetch-site", "none") in _FOREIGN and headers.get("sec-fetch-mode") != "navigate":
+            return JSONResponse({"error": "this is for the dashboard's own page"}, status_code=403)
         if self._token is None or path in _OPEN or path.startswith(_OPEN_BELOW):
             return None
         scheme, _, shown = headers.get("authorization", "").partition(" ")

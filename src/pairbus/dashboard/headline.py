@@ -48,6 +48,13 @@ def headline(pairs: Sequence[Facts], *, budget: Decimal | None, now: float) -> F
     return {"level": said[0]["level"] if said else "good", "said": said, "safety": _safety(pairs)}
 
 
+def blinded(why: str) -> Facts:
+    """What to know when the dashboard itself has failed."""
+    text = "The dashboard cannot draw what it sees: everything below is old"
+    said = {"level": "bad", "pair": "", "text": text, "alert": "SourceBlind", "why": why, "since": None}
+    return {"level": "bad", "said": [said], "safety": "Use pairbus status on a terminal instead."}
+
+
 def _safety(pairs: Sequence[Facts]) -> str:
     """Whether anything is lost, in a sentence."""
     lost = sum(pair["verdict"]["lost"] for pair in pairs if pair["verdict"])

@@ -2,8 +2,11 @@
 
 1. A change is kept for 90 days, a sample for two; at most so many of each.
 2. Rows are appended as lines of JSON. Once half of the file is out of date it is written anew, by rename. A
-   line that cannot be read, because the machine stopped in the middle of it, is passed over.
-3. The state of an entity is the worst that any running client sees. A change is noted when that differs from
+   line that cannot be read, because the machine stopped in the middle of it, is passed over; the next row
+   begins a line of its own.
+3. Noting does no I/O. What is not written yet is written by whoever calls `unwritten`, on a thread, since a
+   disk that hangs must not hold up the page.
+4. The state of an entity is the worst that any running client sees. A change is noted when that differs from
    the last one on record, also across a restart: what happened while nobody looked shows as one change.
 """
 
@@ -12,12 +15,14 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from pairbus.plumbing.files import make_directory, publish
-from pairbus.plumbing.json_text import parse_json
+from pairbus.plumbing.json_text import NUMBER, Shape, fits, parse_json
 
 log = logging.getLogger(__name__)
 _DAY = 86400.0
@@ -28,6 +33,11 @@ _MOST_SAMPLES = 20_000
 SAMPLE_EVERY = 10.0
 # What a page draws: more points than this have no room on a screen.
 _MOST_POINTS = 240
+_PLAIN: Shape = (str, int, float, NoneType)
+_SHAPES: dict[str, Shape] = {
+    "change": {"at": NUMBER, "pair": str, "path": str, "old": str, "new": str, "*": _PLAIN},
+    "sample": {"at": NUMBER, "pair": str, "active?": NUMBER, "dead?": NUMBER, "*": _PLAIN},
+}
 _LIMITS = {"change": (_MOST_CHANGES, CHANGES_KEPT), "sample": (_MOST_SAMPLES, SAMPLES_KEPT)}
 
 
@@ -40,7 +50,9 @@ class History:
         self._rows: dict[str, deque[dict[str, Any]]] = {
             kind: deque(maxlen=most) for kind, (most, _) in _LIMITS.items()
         }
+        self._unwritten: list[dict[str, Any]] = []
         self._lines = 0
+        self._is_torn = False
         self._has_failed = False
         self._last: dict[tuple[str, str], str] = {}
         for row in self._load():
@@ -111,6 +123,7 @@ class History:
         except OSError as error:
             log.warning("the history of the dashboard cannot be read: %s", error)
             return
+        self._is_torn = not text.endswith("\n") and text != ""
         for line in text.splitlines():
             self._lines += 1
             row = _parse(line)
@@ -128,22 +141,37 @@ class History:
         for row in rows:
             self._take(row)
         self._forget(now)
-        if self._file is None:
-            return
+        if self._file is not None:
+            self._unwritten += rows
+
+    def unwritten(self) -> Callable[[], None] | None:
+        """What writes the rows that are not written yet, None if there are none. It is called on any thread,
+        and has ended before this is called again.
+        """
+        rows, self._unwritten = self._unwritten, []
+        if not rows or self._file is None:
+            return None
+        kept = sum(map(len, self._rows.values()))
+        if self._lines + len(rows) > 2 * kept + 100:
+            return partial(self._write, self._file, self._all(), anew=True)
+        return partial(self._write, self._file, rows, anew=False)
+
+    def _write(self, path: Path, rows: Sequence[dict[str, Any]], *, anew: bool) -> None:
+        text = "".join(map(_line, rows))
         try:
-            kept = sum(map(len, self._rows.values()))
-            if self._lines + len(rows) > 2 * kept + 100:
-                publish(self._file, "".join(map(_line, self._all())), durable=False)
-                self._lines = kept
+            if anew:
+                publish(path, text, durable=False)
             else:
-                make_directory(self._file.parent, follows=True)
-                with self._file.open("a", encoding="utf-8") as file:
-                    file.write("".join(map(_line, rows)))
-                self._lines += len(rows)
+                make_directory(path.parent, follows=True)
+                with path.open("a", encoding="utf-8") as file:
+                    file.write("\n" * self._is_torn + text)
         except OSError as error:
             if not self._has_failed:  # once, not every few seconds
                 log.warning("the history of the dashboard cannot be written: %s", error)
-            self._has_failed = True
+            self._has_failed = self._is_torn = True
+        else:
+            self._has_failed = self._is_torn = False
+            self._lines = len(rows) + (0 if anew else self._lines)
 
     def _all(self) -> list[dict[str, Any]]:
         return sorted((row for rows in self._rows.values() for row in rows), key=lambda row: row["at"])
@@ -161,11 +189,8 @@ def _line(row: dict[str, Any]) -> str:
 def _parse(line: str) -> dict[str, Any] | None:
     try:
         row = parse_json(line)
-        if row["kind"] not in _LIMITS or not isinstance(row["pair"], str):
-            return None
-        row["at"] = float(row["at"])
-        if row["kind"] == "change" and not all(isinstance(row[name], str) for name in ("path", "new")):
-            return None
-    except (ValueError, KeyError, TypeError):
+    except ValueError:
+        return None
+    if not (fits(row, {"kind": str}) and row["kind"] in _SHAPES and fits(row, _SHAPES[row["kind"]])):
         return None
     return dict(row)

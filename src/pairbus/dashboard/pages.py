@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,8 @@ class Pages:
         self._controls = Controls(watched, collector) if control else None
         self._hello = {"version": version, "control": control}
         self._listeners = 0
+        # What was told last, by its name, with its number: written once for all who listen.
+        self._told: dict[str, tuple[int, bytes]] = {}
         self.closing = asyncio.Event()
 
     def application(self) -> Starlette:
@@ -99,7 +101,7 @@ class Pages:
             return JSONResponse({"error": "too many pages are open"}, status_code=503)
         return StreamingResponse(self._tell(), media_type="text/event-stream")
 
-    async def _tell(self) -> AsyncIterator[str]:
+    async def _tell(self) -> AsyncIterator[bytes]:
         self._listeners += 1
         try:
             async with self._collector.listening() as news:
@@ -113,18 +115,18 @@ class Pages:
         finally:
             self._listeners -= 1
 
-    async def _follow(self, news: asyncio.Event, closing: asyncio.Future[Any]) -> AsyncIterator[str]:
+    async def _follow(self, news: asyncio.Event, closing: asyncio.Future[Any]) -> AsyncIterator[bytes]:
         collector, seen, seen_history = self._collector, 0, -1
         while not closing.done():
             news.clear()
             if collector.history_number != seen_history:
                 seen_history = collector.history_number
-                yield _event("history", collector.history())
+                yield self._once("history", seen_history, collector.history)
             if collector.number != seen:
                 seen = collector.number
-                yield _event("state", collector.picture)
+                yield self._once("state", seen, lambda: collector.picture)
             else:
-                yield ": still here\n\n"
+                yield b": still here\n\n"
             waiting = asyncio.ensure_future(news.wait())
             try:
                 await asyncio.wait(
@@ -132,6 +134,12 @@ class Pages:
                 )
             finally:
                 waiting.cancel()
+
+    def _once(self, name: str, number: int, read: Callable[[], Any]) -> bytes:
+        told = self._told.get(name)
+        if told is None or told[0] != number:
+            told = self._told[name] = number, _event(name, read())
+        return told[1]
 
     async def _peek(self, request: Request) -> Response:
         query = request.query_params
@@ -178,8 +186,8 @@ async def _body(request: Request) -> bytes | None:
     return found
 
 
-def _event(name: str, value: Any) -> str:
-    return f"event: {name}\ndata: {json.dumps(value, separators=(',', ':'))}\n\n"
+def _event(name: str, value: Any) -> bytes:
+    return f"event: {name}\ndata: {json.dumps(value, separators=(',', ':'))}\n\n".encode()
 
 
 def _refuse(error: str, status: int) -> JSONResponse:

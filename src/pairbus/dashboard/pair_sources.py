@@ -17,8 +17,9 @@ from pairbus.clock import Clock
 from pairbus.errors import UnreachableError
 from pairbus.pairing.names import backlog_queue_names
 from pairbus.plumbing.files import read_file
-from pairbus.plumbing.json_text import parse_json
+from pairbus.plumbing.json_text import MAYBE_TEXT, NUMBER, Shape, fits, parse_json
 from pairbus.pump.options import PumpOptions
+from pairbus.spark.leash.leash import ORDER_STATES
 from pairbus.spark.leash.tether import ControlFile, ask_leash
 from pairbus.stores.places import StoreUri
 
@@ -31,6 +32,15 @@ from .watched import Watched, WatchedPair
 _MOST_PEEKED = 1000
 _MOST_SHOWN = 50
 _PEEK_LIMIT = 60.0
+# What the page shows of an answer of the syphon, and of a verdict.
+_DRAIN: Shape = {
+    "order": str,
+    "pumps": int,
+    "trouble": MAYBE_TEXT,
+    "counts": {"moved": int, "dead_lettered": int, "waiting": int},
+}
+_SUMS = ("redirected", "delivered", "waiting", "dead_lettered")
+_VERDICT: Shape = {"is_clean": bool, "lost": int, "at": NUMBER, **{f"{name}?": int for name in _SUMS}}
 
 
 def pair_sources(pair: WatchedPair, watched: Watched, clock: Clock) -> Iterator[LookSource]:
@@ -64,7 +74,9 @@ def pair_sources(pair: WatchedPair, watched: Watched, clock: Clock) -> Iterator[
 
 def read_clients(state_dir: Path, *, now: float) -> list[dict[str, Any]]:
     """What clients say of themselves."""
-    return [dataclasses.asdict(one) for one in read_status_files(status_dir(state_dir), now=now)]
+    names = ("pid", "host", "written_at", "is_stale", "status")  # `asdict` would copy thousands of entities
+    found = read_status_files(status_dir(state_dir), now=now)
+    return [{name: getattr(one, name) for name in names} for one in found]
 
 
 def check_status_files(pair: WatchedPair) -> None:
@@ -84,7 +96,10 @@ def read_drain(state_dir: Path) -> dict[str, Any] | None:
         address = ControlFile(state_dir).read()
     except UnreachableError:
         return None
-    return ask_leash(address)
+    answer = ask_leash(address)
+    if not fits(answer, _DRAIN) or answer["order"] not in ORDER_STATES:
+        raise UnreachableError("the syphon says what is not understood: is it of another version?")
+    return answer
 
 
 def read_spool(state_dir: Path) -> dict[str, Any]:
@@ -102,11 +117,16 @@ def read_spool(state_dir: Path) -> dict[str, Any]:
 
 def read_verdict(state_dir: Path) -> dict[str, Any] | None:
     """The last verdict that `pairbus verify` has given; None if it never has."""
+    file = verdict_file(state_dir)
     try:
-        found: dict[str, Any] = parse_json(read_file(verdict_file(state_dir)))
+        found = parse_json(read_file(file))
     except FileNotFoundError:
         return None
-    return found
+    except ValueError:
+        found = None
+    if not fits(found, _VERDICT):
+        raise UnreachableError(f"{file} is no verdict: `pairbus verify` writes it anew")
+    return dict(found)
 
 
 async def count_backlog(backlog: Backlog) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.plumbing.hosts import is_loopback
 
 from .collector import SourceCollector
+from .connections import BoundedConnection
 from .doorkeeper import Doorkeeper
 from .history import History
 from .pages import Pages
@@ -27,6 +29,8 @@ from .watched import Watched
 _GRACE = 5
 # Shorter ones can be tried out.
 _SHORTEST_TOKEN = 16
+# What a browser can send as a header, and nobody mistypes.
+_TOKEN = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +48,8 @@ class Serving:
     def __post_init__(self) -> None:
         if self.token is not None and len(self.token) < _SHORTEST_TOKEN:
             raise ConfigurationError(f"a token has at least {_SHORTEST_TOKEN} characters")
+        if self.token is not None and not _TOKEN.fullmatch(self.token):
+            raise ConfigurationError("a token has only letters, digits and signs of ASCII, and no spaces")
         if self.token is None and self.needs_token:
             raise ConfigurationError(
                 "a dashboard with --control, or one that listens elsewhere than on the loopback, has a token"
@@ -75,6 +81,7 @@ async def serving(watched: Watched, how: Serving) -> AsyncIterator[str]:
     server = _Server(
         uvicorn.Config(
             app,
+            http=BoundedConnection,
             log_config=None,
             access_log=False,
             lifespan="on",

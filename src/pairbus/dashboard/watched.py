@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pairbus.backlog.discovery import Backlog
 from pairbus.cost.sheet import PriceSheet, default_sheet
+from pairbus.errors import ConfigurationError
 from pairbus.pump.options import PumpOptions
 from pairbus.stores.places import RecordPlace
 
@@ -46,3 +47,8 @@ class Watched:
     sheet: PriceSheet = field(default_factory=default_sheet)
     budget: Decimal | None = None
     pace: LookPace = field(default_factory=LookPace)
+
+    def __post_init__(self) -> None:
+        names = [pair.name for pair in self.pairs]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ConfigurationError(f"two pairs have one name: {', '.join(sorted(twice))}")

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+from types import NoneType
 from typing import Any
+
+#: What a value should look like: types; `[shape]`, a list of such; or an object by its names, see `fits`.
+Shape = type | tuple[type, ...] | list["Shape"] | dict[str, "Shape"]
+NUMBER: Shape = (int, float)
+MAYBE_NUMBER: Shape = (int, float, NoneType)
+MAYBE_TEXT: Shape = (str, NoneType)
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -14,3 +22,23 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def fits(value: Any, shape: Shape) -> bool:
+    """Whether a value has a shape, so that its reader stumbles over nothing. An object has all names of its
+    shape; one that ends with `?` may be missing or null, and `*` stands for all. Numbers are finite.
+    """
+    if isinstance(shape, dict):
+        return isinstance(value, dict) and all(_has(value, name, part) for name, part in shape.items())
+    if isinstance(shape, list):
+        return isinstance(value, list) and all(fits(one, shape[0]) for one in value)
+    return isinstance(value, shape) and not (isinstance(value, float) and not math.isfinite(value))
+
+
+def _has(value: dict[str, Any], name: str, shape: Shape) -> bool:
+    if name == "*":
+        return all(fits(one, shape) for one in value.values())
+    if name.endswith("?"):
+        found = value.get(name[:-1])
+        return found is None or fits(found, shape)
+    return name in value and fits(value[name], shape)

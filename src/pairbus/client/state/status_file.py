@@ -25,7 +25,7 @@ from pairbus.client.observers.observer import Observer
 from pairbus.clock import Clock, SystemClock
 from pairbus.options import StateChange
 from pairbus.plumbing.files import make_directory, publish
-from pairbus.plumbing.json_text import parse_json
+from pairbus.plumbing.json_text import MAYBE_NUMBER, MAYBE_TEXT, NUMBER, Shape, fits, parse_json
 from pairbus.plumbing.tasks import wait_at_most
 
 if TYPE_CHECKING:
@@ -46,6 +46,33 @@ _FORMAT = 1
 _ESCAPE = re.compile(r"\\(?:ud[89ab]\w\w\\ud[c-f]\w\w|(ud[89a-f][0-9a-f]{2})|.)", re.IGNORECASE)
 # Names that a line has room for.
 _MOST_NAMES = 3
+# What those who read a status rely on, of what version 0.1.0 wrote and all since.
+_HEALTH: Shape = {
+    "path": str,
+    "state": str,
+    "since": MAYBE_NUMBER,
+    "reason": str,
+    "last_failure": MAYBE_TEXT,
+    "fails_over_at": MAYBE_NUMBER,
+    "next_ping_at": MAYBE_NUMBER,
+    "pings": int,
+}
+_COUNTS: Shape = {"*": {"*": int}}
+_STATUS: Shape = {
+    "primary": str,
+    "secondary": str,
+    "primary_name": str,
+    "provisioning": str,
+    "fault?": str,
+    "entities": [{"health": _HEALTH, "without_headroom?": int, "arrived_late?": int, "sent?": _COUNTS}],
+    "rotation": [{"usable": bool}],
+    "syphon?": {"state": str, "moved": int, "waiting": int, "dead_lettered": int, "last_error": MAYBE_TEXT},
+    "sessions?": {"staying": int},
+    "spool?": {"messages": int, "bytes": int, "limit": int, "last_failure": MAYBE_TEXT},
+    "records_lost?": int,
+    "shipping?": {"to": str, "lag": NUMBER, "waiting": int, "last_error": MAYBE_TEXT},
+    "warnings?": [str],
+}
 
 
 class StatusFile(Observer):
@@ -221,6 +248,8 @@ def _read_picture(path: Path, now: float) -> ClientPicture | None:
         found = parse_json(_ESCAPE.sub(_as_text, path.read_text(encoding="utf-8")))
         if int(found.get("format", _FORMAT)) > _FORMAT:
             log.error("%s was written by a newer version of Pairbus, which alone can read it", path)
+            return None
+        if not fits(found["status"], _STATUS):
             return None
         written_at = float(found["written_at"])
         age_limit = _PATIENCE * max(float(found["interval"]), 1.0)
