@@ -23,6 +23,7 @@ from pairbus.ledger.record_files import RecordFiles
 from pairbus.ledger.segment import SegmentWriter, parse_lines, read_segment
 from pairbus.ledger.shipped import shipped_to
 from pairbus.ledger.store_files import StoreFiles, read_side_by_side
+from pairbus.plumbing.files import hold_alone
 from pairbus.stores.object_store import ObjectStore
 from pairbus.stores.places import StoreUri
 from pairbus.stores.store import open_store
@@ -273,6 +274,74 @@ async def test_what_a_dead_process_had_not_shipped_is_told_and_shipped_after_a_r
     await records.close()
 
 
+LIVING = """
+import asyncio, sys
+from pathlib import Path
+from pairbus.client.state.records import SegmentRecords
+from tests.client.test_shipping import record
+
+async def live():
+    records = SegmentRecords(Path(sys.argv[1]), max_age=0.0, is_shipped=True)
+    await records.append([record(1)])
+    await records.append([record(2)])
+    print("written", flush=True)
+    sys.stdin.read()
+
+asyncio.run(live())
+"""
+
+
+async def test_each_process_of_a_host_ships_its_own_and_what_the_dead_have_left(tmp_path: Path) -> None:
+    """Else all of them would put all of it, and one could tell last what another had told before its end."""
+    own, shared = tmp_path / "own", tmp_path / "shared"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", LIVING, str(own)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )
+    try:
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"written\n"
+        records = SegmentRecords(own, is_shipped=True)
+        await records.append([record(3)])
+        await records.close()
+        shipper = RecordShipper(own, shared, clock=SystemClock())
+        assert has_shipped(shipper)
+        assert ids_in(shared) == ["m3"]
+        assert tell_behind(RecordFiles.list(shared, KIND).heads) == [], "the other tells that it lives"
+    finally:
+        process.kill()
+        await process.wait()
+    assert has_shipped(shipper)
+    assert ids_in(shared) == ["m1", "m2", "m3"]
+    files = RecordFiles.list(shared, KIND)
+    assert (tell_behind(files.heads), files.audit(must_succeed=True).gaps) == ([], [])
+
+
+def ids_in(directory: Path) -> list[str]:
+    files = RecordFiles.list(directory, KIND)
+    return sorted(row["message_id"] for path in files.closed for row in read_segment(path).rows)
+
+
+def test_processes_of_a_host_ship_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two puts of the same object would empty it again when one of them has removed the segment."""
+    monkeypatch.setattr("pairbus.client.state.shipping._TURN", 0.0)
+    own, shared = tmp_path / "own", tmp_path / "shared"
+    records = SegmentWriter(own, KIND, is_chained=True, is_shipped=True)
+    records.append([asdict(record(1))])
+    records.close(ends=True)
+    shipper = RecordShipper(own, shared, clock=SystemClock())
+    with hold_alone(own / ".shipping.lock"):
+        assert not has_shipped(shipper)
+        assert "another process ships" in (shipper.status().last_error or "")
+        assert not shared.exists()
+    assert has_shipped(shipper)
+    assert ids_in(shared) == ["m1"]
+
+
 async def test_a_writer_that_lives_is_heard_of_though_it_writes_nothing(
     place: StoreUri, tmp_path: Path
 ) -> None:
@@ -296,9 +365,8 @@ async def test_a_shared_directory_can_be_shipped_to(tmp_path: Path) -> None:
     await records.append([record(1)])
     await records.close()
     RecordShipper(own, shared, clock=SystemClock()).ship()
-    files = RecordFiles.list(shared, KIND)
-    assert [row["message_id"] for path in files.closed for row in read_segment(path).rows] == ["m1"]
-    assert files.audit(must_succeed=True).gaps == []
+    assert ids_in(shared) == ["m1"]
+    assert RecordFiles.list(shared, KIND).audit(must_succeed=True).gaps == []
 
 
 async def test_a_hosted_pump_is_known_to_the_place_before_it_moves_anything(

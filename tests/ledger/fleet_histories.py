@@ -1,5 +1,6 @@
-"""Random histories of a fleet: hosts that redirect, pump and ship what they have recorded to one place, a job
-that pumps there, compactions, retention, deaths and a store that fails; and what the verdict makes of it.
+"""Random histories of a fleet: hosts that redirect, pump and ship what they have recorded to one place, two
+processes of one host among them, a job that pumps there, compactions, retention, deaths and a store that
+fails; and what the verdict makes of it.
 
 Everything is written, shipped, put into tables, removed and audited by the real code. What is played is
 Service Bus, the clock, and the store behind `abfss://`, which is a directory with faults.
@@ -30,7 +31,13 @@ from pairbus.ledger.receipts import operation_id
 from pairbus.ledger.reckoning import reckon
 from pairbus.ledger.record_files import RecordFiles
 from pairbus.ledger.retention import DAY, trim
-from pairbus.ledger.segment import SegmentWriter, adopt_segments, parse_lines, read_segment
+from pairbus.ledger.segment import (
+    SegmentWriter,
+    adopt_segments,
+    lock_of_writer,
+    parse_lines,
+    read_segment,
+)
 from pairbus.ledger.store_files import StoreFiles, begin_anew
 from pairbus.spark.redirects import _Found
 from pairbus.stores.errors import CallHungError, RecordStoreError
@@ -82,7 +89,7 @@ class FaultyStore(DirectoryStore):
 
 @dataclass
 class Host:
-    """A machine with a client that redirects, and a pump beside it."""
+    """A process with a client that redirects, and a pump beside it; its directory may be another's too."""
 
     directory: Path
     shipper: RecordShipper | None = None
@@ -92,6 +99,12 @@ class Host:
     @property
     def runs(self) -> bool:
         return self.shipper is not None
+
+    @property
+    def locks(self) -> set[Path]:
+        """What shows that its writers live."""
+        writers = [one for one in (self.redirects, self.receipts) if one is not None and one.writer]
+        return {lock_of_writer(self.directory, one.kind, one.writer or "") for one in writers}
 
     @property
     def keeps_receipts(self) -> bool:
@@ -111,7 +124,7 @@ class FleetHistory:
         if in_store:
             self.place = StoreUri(scheme="abfss", bucket="records", path=f"{directory.name}/{seed}")
             FaultyStore.roots[self.place] = self.shared
-        self.hosts = [Host(directory / f"host{number}") for number in range(hosts)]
+        self.hosts = [Host(directory / f"host{max(1, number)}") for number in range(hosts)]
         self.waiting: list[Copy] = []
         self.dead: list[Copy] = []
         self.moved: set[int] = set()
@@ -131,7 +144,7 @@ class FleetHistory:
     def play(self, steps: int) -> None:
         """Some steps, whoever does them."""
         for host in self.hosts:
-            if not host.directory.exists():
+            if not host.runs:
                 self._start(host)
         for _ in range(steps):
             self.step()
@@ -172,8 +185,10 @@ class FleetHistory:
 
     @contextmanager
     def _trouble(self) -> Iterator[None]:
-        """At most one call of the store fails, done or not; or whoever makes it dies."""
-        kind = self._chance.choice((*["none"] * 4, "refused", "hung", "killed"))
+        """At most one call of the store fails, done or not; or whoever makes it dies; or another process
+        ships or ends meanwhile.
+        """
+        kind = self._chance.choice((*["none"] * 4, "refused", "hung", "killed", "crossed"))
         left = self._chance.randint(0, 12)
 
         def fault() -> None:
@@ -183,6 +198,8 @@ class FleetHistory:
                 raise _FAULTS[kind](kind)
             if left <= 0 and kind == "killed":
                 raise Killed
+            if left == 0 and kind == "crossed":
+                self._cross()
 
         FaultyStore.fault = staticmethod(fault)
         try:
@@ -196,6 +213,19 @@ class FleetHistory:
             return
         finally:
             FaultyStore.fault = staticmethod(nothing)
+
+    def _cross(self) -> None:
+        """Something that another process does in between."""
+        at_work = self._at_work
+        others = [host for host in self.hosts if host.runs and host is not at_work]
+        if others:
+            self._at_work = host = self._chance.choice(others)
+            self._chance.choice((self._end, self._kill, self._close, self._ship_of))(host)
+        self._at_work = at_work
+
+    def lives_elsewhere(self, lock: Path) -> bool:
+        """For whoever is at work: all are in one process here."""
+        return any(lock in host.locks for host in self.hosts if host.runs and host is not self._at_work)
 
     # -- hosts
 
@@ -251,6 +281,9 @@ class FleetHistory:
         host = self._pick()
         if self._chance.random() < 0.5:
             self._close(host)
+        self._ship_of(host)
+
+    def _ship_of(self, host: Host) -> None:
         assert host.shipper is not None
         host.shipper.ship()
 

@@ -12,12 +12,13 @@ import secrets
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from pairbus.client.state import shipping
 from pairbus.errors import PairbusError
 from pairbus.ledger import plain_compaction, store_files
 from pairbus.stores import object_store
@@ -31,6 +32,7 @@ FLEETS = max(4, HISTORIES // 3)
 MUTATIONS = 8
 STEPS = 60
 PLACES = pytest.mark.parametrize("in_store", [True, False], ids=["store", "directory"])
+Begin = Callable[..., FleetHistory]
 pytestmark = pytest.mark.timeout(120 + 5 * HISTORIES)
 
 
@@ -40,6 +42,7 @@ def _world(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(object_store, "ObjectStore", FaultyStore)
     monkeypatch.setattr(plain_compaction, "WORTHWHILE", 1)
     monkeypatch.setattr(store_files, "_PAUSE", 0.0)
+    monkeypatch.setattr(shipping, "_TURN", 0.0)
     # Names and times of the same history are the same.
     names = random.Random("names")
     monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=names.getrandbits(128)))
@@ -50,18 +53,27 @@ def _world(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     FaultyStore.roots.clear()
 
 
+@pytest.fixture
+def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
+    def make(seed: int, *, in_store: bool) -> FleetHistory:
+        history = FleetHistory(tmp_path / str(seed), seed, in_store=in_store)
+        monkeypatch.setattr(shipping, "lives_elsewhere", history.lives_elsewhere)
+        return history
+
+    return make
+
+
 def told_by(history: FleetHistory, waiting: list[Copy], dead: list[Copy]) -> FleetVerdict:
     return judge_fleet(history.place, lambda: (waiting, dead), now=history.clock.now())
 
 
 @PLACES
 def test_when_all_have_shipped_nothing_is_missing_and_nothing_goes_unnoticed(
-    tmp_path: Path, in_store: bool
+    tmp_path: Path, begin: Begin, in_store: bool
 ) -> None:
     tried = 0
     for seed in range(FLEETS):
-        directory = tmp_path / str(seed)
-        history = FleetHistory(directory, seed, in_store=in_store)
+        history = begin(seed, in_store=in_store)
         history.play(STEPS)
         history.settle()
         whole = told_by(history, history.waiting, history.dead)
@@ -69,15 +81,14 @@ def test_when_all_have_shipped_nothing_is_missing_and_nothing_goes_unnoticed(
         chance = random.Random(f"mutations of {seed}")
         for _ in range(MUTATIONS):
             tried += mutate(history, whole, chance, seed)
-        shutil.rmtree(directory)
+        shutil.rmtree(tmp_path / str(seed))
     assert tried > FLEETS * MUTATIONS / 2
 
 
 @PLACES
-def test_who_looks_while_others_work_calls_nothing_lost(tmp_path: Path, in_store: bool) -> None:
+def test_who_looks_while_others_work_calls_nothing_lost(tmp_path: Path, begin: Begin, in_store: bool) -> None:
     for seed in range(FLEETS):
-        directory = tmp_path / str(seed)
-        history = FleetHistory(directory, seed, in_store=in_store)
+        history = begin(seed, in_store=in_store)
         history.play(STEPS)
         chance = random.Random(f"looks of {seed}")
         is_whole = True
@@ -104,7 +115,7 @@ def test_who_looks_while_others_work_calls_nothing_lost(tmp_path: Path, in_store
         gaps = [gap for gap in told.gaps if not gap.startswith("host ")]
         assert not gaps, f"seed {seed}: {told}"
         assert not (told.lost or told.unclear) or told.is_behind or not is_whole, f"seed {seed}: {told}"
-        shutil.rmtree(directory)
+        shutil.rmtree(tmp_path / str(seed))
 
 
 def mutate(history: FleetHistory, whole: FleetVerdict, chance: random.Random, seed: int) -> bool:

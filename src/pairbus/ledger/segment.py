@@ -107,10 +107,13 @@ class SegmentWriter:
         """Before there is a head, or it would be taken for that of a dead one."""
         if not self._is_shipped or self._life is not None:
             return
+        lock = lock_of_writer(self.directory, self.kind, writer)
         try:
-            self._life = FileLock.take(lock_of_writer(self.directory, self.kind, writer))
+            self._life = FileLock.take(lock)
         except OSError as error:
             log.warning("cannot lock the chain of %s: %s", self.kind, error)
+            return
+        _living.add(lock)
 
     def gather(self) -> None:
         """Nothing is waited for: all who come while one write is on its way share the next."""
@@ -184,6 +187,7 @@ class SegmentWriter:
             if ends and self._life is not None:
                 life, self._life = self._life, None
                 life.release()
+                _living.discard(lock_of_writer(self.directory, self.kind, self.writer or ""))
 
     def _close(self, *, ends: bool) -> Path | None:
         self.sync()
@@ -270,9 +274,21 @@ class _OpenSegment:
             self.lock.release()
 
 
+# The locks of writers that live in this process.
+_living: set[Path] = set()
+
+
 def lock_of_writer(directory: Path, kind: str, writer: str) -> Path:
     """Locked while that writer lives, if its rows are shipped."""
     return directory / f".{kind}-{writer}.lock"
+
+
+def lives_elsewhere(lock: Path) -> bool:
+    """Whether the writer with this lock lives in another process."""
+    if lock in _living:
+        return False
+    with hold_alone(lock, create=False) as held:
+        return held is None and lock.exists()
 
 
 def writer_name() -> str:

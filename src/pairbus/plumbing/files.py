@@ -22,6 +22,7 @@ import fcntl
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,6 +31,8 @@ from pathlib import Path
 SECRET = 0o600
 _PRIVATE = 0o700
 _DRAFT = ".draft"
+# So often a lock is asked for that another has; the system could wait for it, but for no limited time.
+_TICK = 0.1
 
 
 def make_directory(path: Path, *, follows: bool = False, durable: bool = False) -> None:
@@ -226,9 +229,11 @@ def _leads_to(path: Path, descriptor: int) -> bool:
 
 
 @contextmanager
-def hold_alone(path: Path, *, create: bool = True) -> Iterator[FileLock | None]:
-    """Hold the lock of a file meanwhile; None if it cannot be had at once."""
-    lock = FileLock.take(path, create=create)
+def hold_alone(path: Path, *, create: bool = True, patience: float = 0.0) -> Iterator[FileLock | None]:
+    """Hold the lock of a file meanwhile; None if it cannot be had at once, or within so many seconds."""
+    ends = time.monotonic() + patience
+    while (lock := FileLock.take(path, create=create)) is None and time.monotonic() < ends:
+        time.sleep(_TICK)
     try:
         yield lock
     finally:

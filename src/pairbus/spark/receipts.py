@@ -57,7 +57,6 @@ _SUMS = ("unsure", "repeats")
 # Compactions are minutes apart: a reader that meets so many in a row locks them out.
 _READINGS = 5
 _PATIENCE = 60.0
-_TICK = 0.2
 
 
 class ReceiptsRead(NamedTuple):
@@ -105,14 +104,10 @@ def read_receipts(spark: SparkSession, records: RecordPlace, *, is_audited: bool
 
 @contextmanager
 def _keep_out_compactions(records: Path) -> Iterator[None]:
-    ends = time.monotonic() + _PATIENCE
-    while time.monotonic() < ends:
-        with hold_alone(lock_of(records)) as lock:
-            if lock is not None:
-                yield
-                return
-        time.sleep(_TICK)
-    raise PairbusError(f"a compaction of the receipts in {records} does not end; try again")
+    with hold_alone(lock_of(records), patience=_PATIENCE) as lock:
+        if lock is None:
+            raise PairbusError(f"a compaction of the receipts in {records} does not end; try again")
+        yield
 
 
 def _read(spark: SparkSession, files: RecordFiles, *, is_audited: bool) -> ReceiptsRead:

@@ -13,23 +13,35 @@
 5. A pump is *introduced*: a round is made before it moves anything. Whoever judges by what is in the place
    then knows that there may be receipts which are not there yet.
 6. A file, `.shipped`, says where the records have gone to: beside it, those that are here are not all.
+7. The processes of a host share a directory. Each ships what it has written itself, what the dead have left,
+   and the ledger, which names no writer; rounds are made one after the other. Else as many would tell of each
+   writer as there are processes, one of them perhaps that it runs when another has told its end; and two
+   would put the same object, which is empty for a moment while it is put.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from pairbus.client.status import ShippingStatus
 from pairbus.clock import Clock
+from pairbus.errors import UnreachableError
 from pairbus.ledger.chain import ChainHead, HeadFile, is_of_head, is_told_by, read_heads, writer_of
 from pairbus.ledger.operations import KIND as OPERATIONS
 from pairbus.ledger.receipts import KIND as RECEIPTS
-from pairbus.ledger.segment import adopt_segments, closed_segments, lock_of_writer, open_segments
+from pairbus.ledger.segment import (
+    adopt_segments,
+    closed_segments,
+    lives_elsewhere,
+    lock_of_writer,
+    open_segments,
+)
 from pairbus.ledger.shipped import mark_shipped
 from pairbus.plumbing.files import hold_alone
 from pairbus.stores.places import RecordPlace, StoreUri
@@ -48,6 +60,9 @@ _IDLE_BEAT = 120.0
 _FORGOTTEN = 900.0
 # What has been written at the end is put within so long, or by whoever comes next.
 _LAST_ROUND = 10.0
+# Rule 7: held by the process that makes a round, for which others wait so long.
+_LOCK = ".shipping.lock"
+_TURN = 10.0
 
 
 class _Told(NamedTuple):
@@ -137,24 +152,35 @@ class RecordShipper:
         self._on_round(self.status())
 
     def _ship(self, now: float) -> None:
-        if not self._directory.is_dir():
-            return
+        if self._directory.is_dir():
+            with self._alone():
+                self._ship_all(now)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with hold_alone(self._directory / _LOCK, patience=_TURN) as lock:
+            if lock is None:
+                raise UnreachableError(f"another process ships the records of {self._directory} for too long")
+            yield
+
+    def _ship_all(self, now: float) -> None:
         mark_shipped(self._directory, self._place)
         for kind in (REDIRECTS, RECEIPTS, OPERATIONS):
             adopt_segments(self._directory, kind)
-        heads = [(kind, one) for kind in (REDIRECTS, RECEIPTS) for one in read_heads(self._directory, kind)]
-        dead = {one.path for kind, one in heads if one.head and self._is_dead(kind, one.head, now)}
+        dead = {one.path for kind, one in self._heads() if one.head and self._is_dead(kind, one.head, now)}
+        heads = self._heads()  # only now: who has just ended has said more with its end
         opened = [name for kind in (REDIRECTS, RECEIPTS) for name in open_segments(self._directory, kind)]
-        closing = {
+        passed_over = {
             one.head.writer
-            for _, one in heads
-            if one.head is not None and any(is_told_by(name, one.head) for name in opened)
+            for kind, one in heads
+            if one.head is not None
+            and (any(is_told_by(name, one.head) for name in opened) or self._is_elsewhere(kind, one.head))
         }
         segments = [
             path
             for kind in (REDIRECTS, RECEIPTS, OPERATIONS)
             for path in closed_segments(self._directory, kind)
-            if writer_of(path.name) not in closing
+            if writer_of(path.name) not in passed_over
         ]
         self._waiting = len(segments)
         store = open_store(self._place)
@@ -165,9 +191,12 @@ class RecordShipper:
             self._waiting -= 1
             self._shipped += 1
         for kind, (path, head) in heads:
-            if head is not None and head.writer not in closing:
+            if head is not None and head.writer not in passed_over:
                 told = replace(head, is_open=False) if path in dead else head
                 self._tell(kind, path, told, now, is_idle=head.is_idle)
+
+    def _heads(self) -> list[tuple[str, HeadFile]]:
+        return [(kind, one) for kind in (REDIRECTS, RECEIPTS) for one in read_heads(self._directory, kind)]
 
     def _is_dead(self, kind: str, head: ChainHead, now: float) -> bool:
         """Rule 3. Asked before segments are listed: what it had written is among them then."""
@@ -178,6 +207,11 @@ class RecordShipper:
             with hold_alone(lock, create=False) as held:
                 return held is not None
         return now - head.at > _FORGOTTEN
+
+    def _is_elsewhere(self, kind: str, head: ChainHead) -> bool:
+        """Rule 7."""
+        lock = lock_of_writer(self._directory, kind, head.writer)
+        return head.is_open and not head.is_adopted and lock.exists() and lives_elsewhere(lock)
 
     def _introduce(self, heads: Sequence[tuple[str, HeadFile]], writers: set[str | None]) -> None:
         """Tell that there are these writers, of whom nothing was told yet."""
