@@ -6,6 +6,9 @@
    finds all of it. A reader that meets both finds something gone, and begins again.
 3. No anchor goes before an object, be it a commit or a segment that an application has shipped: it is like
    the end of an open segment.
+4. A head is replaced by one with another name, in a large fleet several times a second. So one that is gone
+   when it is to be read is looked for again, with those of writers that were not known before; which of two
+   that follow each other is read does not matter.
 """
 
 from __future__ import annotations
@@ -68,11 +71,11 @@ class StoreFiles(NamedTuple):
     @classmethod
     def list(cls, store: RecordStore, kind: str, *, is_audited: bool = True) -> StoreFiles:
         """What there is; files of the table are compared with their seals only if it is audited."""
-        heads = read_object_heads(store, kind, store.list(kind))
+        heads = _read_heads(store, kind)
         names = [*store.list(kind)]
         table = _read_table(store, names, is_audited=is_audited)
         fresh = [name for name in names if is_fresh(name, table.manifest.covered)]
-        return cls(store, kind, heads, fresh, table, read_object_heads(store, kind, store.list(kind)), names)
+        return cls(store, kind, heads, fresh, table, _read_heads(store, kind), names)
 
     def audit(self, *, must_succeed: bool) -> ChainAudit:
         """What is wrong with them, the table included. `must_succeed`: see `audit_chains`."""
@@ -113,15 +116,31 @@ def is_fresh(name: str, covered: Mapping[str, ChainCover]) -> bool:
 
 def read_side_by_side(store: RecordStore, names: Sequence[str]) -> dict[str, bytes]:
     """Many objects at a time."""
+    return _map_side_by_side(store.read, names)
+
+
+def _read_what_is_there(store: RecordStore, names: Sequence[str]) -> dict[str, bytes | None]:
+    """The same; None for what is gone."""
+
+    def read(name: str) -> bytes | None:
+        try:
+            return store.read(name)
+        except FileNotFoundError:
+            return None
+
+    return _map_side_by_side(read, names)
+
+
+def _map_side_by_side(read: Callable[[str], T], names: Sequence[str]) -> dict[str, T]:
     if not names:
         return {}
     with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="pairbus-read") as pool:
-        return dict(zip(names, pool.map(store.read, names), strict=True))
+        return dict(zip(names, pool.map(read, names), strict=True))
 
 
-def read_object_heads(store: RecordStore, kind: str, names: Mapping[str, int]) -> list[HeadFile]:
+def _read_heads(store: RecordStore, kind: str) -> list[HeadFile]:
     """The newest head of each writer, and those of adopters."""
-    data = read_side_by_side(store, [name for name in names if is_head(name)])
+    data = _read_present_heads(store, kind)
     newest: dict[str, HeadFile] = {}
     damaged: list[HeadFile] = []
     for name, content in data.items():
@@ -134,6 +153,25 @@ def read_object_heads(store: RecordStore, kind: str, names: Mapping[str, int]) -
         if known is None or known.head is None or _is_newer(head, known.head):
             newest[head.name(kind)] = file
     return [*newest.values(), *damaged]
+
+
+def _read_present_heads(store: RecordStore, kind: str) -> dict[str, bytes]:
+    """Rule 4: at least one of each writer."""
+    data: dict[str, bytes] = {}
+    known: set[str] = set()
+    for _ in range(_READINGS):
+        left = [name for name in store.list(kind) if is_head(name) and _whose(name) not in known]
+        found = {name: one for name, one in _read_what_is_there(store, left).items() if one is not None}
+        data |= found
+        known |= {_whose(name) for name in found}
+        if len(found) == len(left):
+            return data
+    raise FileNotFoundError(f"the heads of {kind} in {store.place} are replaced while they are read")
+
+
+def _whose(name: str) -> str:
+    """The name of a head without its time."""
+    return name.rsplit(".", 2)[0]
 
 
 def _is_newer(head: ChainHead, than: ChainHead) -> bool:
