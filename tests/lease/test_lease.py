@@ -16,7 +16,7 @@ from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.lease.holding import SessionHold
 from pairbus.lease.lease import PairLease
-from pairbus.lease.view import Holder, read_lease
+from pairbus.lease.view import Holder, parse_holder, read_lease
 from pairbus.ledger.operation_log import OperationSums
 from pairbus.pairing.names import lease_queue_name
 from pairbus.pump.amqp_transport import AmqpTransport
@@ -182,6 +182,30 @@ async def test_a_secondary_that_is_down_gives_no_lease(broker: Broker) -> None:
         await eventually(lambda: lease.state == "held")
 
 
+async def test_no_error_ends_the_asking(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else pumps that hold the lease would go on without it, and those that wait would wait for ever."""
+    monkeypatch.setattr("pairbus.lease.lease._ASK_AGAIN", 0.01)
+    first, certificates = Rival(broker, "first"), [FileNotFoundError("no such file: ca.pem")]
+    given = first.open
+
+    def open_transport() -> AmqpTransport:
+        if certificates:
+            raise certificates.pop()
+        return given()
+
+    monkeypatch.setattr(first, "open", open_transport)
+    async with first.asking() as lease:
+        await eventually(lambda: lease.state == "held")
+    assert [may_work for _, may_work in first.times] == [False, True, False]
+
+
+@pytest.mark.parametrize("since", ['"yesterday"', "1e300", "-1", "true", "null"])
+def test_a_word_that_nobody_can_read_is_none(since: str) -> None:
+    told = f'{{"host":"a","pid":1,"run":"r","kind":"local","since":{since}}}'
+    assert parse_holder(told.encode()) is None
+    assert parse_holder(told.replace(since, "1.0").encode()) is not None
+
+
 async def test_who_looks_takes_nothing_that_nobody_has_left_word_of(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +221,7 @@ async def test_who_looks_takes_nothing_that_nobody_has_left_word_of(
 async def test_the_word_of_one_who_died_is_not_believed(broker: Broker) -> None:
     looking = Rival(broker, "first").open()
     hold = await SessionHold.take(looking, QUEUE)
+    assert hold.duration <= LOCK, "what the queue says counts, not what provisioning would have set"
     await hold.announce("{}", message_id="dead")
     hold.release()
     assert (await read_lease(looking, "contoso")).is_held is False

@@ -20,7 +20,8 @@ from .session_link import SessionLink
 SESSION = "lease"
 #: The lock duration that provisioning sets; values above it, or far below, are not believed.
 LOCK_DURATION = 60.0
-_SHORTEST_LOCK = 5.0
+# The shortest that the service sets, less the time that its answer takes.
+_SHORTEST_LOCK = 5.0 - 1.0
 # Holders that did not end cleanly leave theirs behind.
 _ANNOUNCEMENTS = 100
 

@@ -12,6 +12,8 @@ Theory of operation
 5. Without the queue, the claim or sessions (Basic tier) there is no lease. The syphon then works without one,
    warns of it, and tries again from time to time.
 6. The holder describes itself in a message in that session, for people to peek at. Nothing depends on it.
+7. No error ends the asking: a syphon that has lost the lease must be told so, and one that waits must get it
+   some time. A file of certificates may be missing for a moment while it is replaced.
 """
 
 from __future__ import annotations
@@ -102,9 +104,13 @@ class PairLease:
         try:
             while not self._stop.is_set():
                 # A connection of its own each time: a lock that was lost belonged to the one before.
-                transport = self._open()
-                await self._try(transport)
-                await transport.close()
+                try:
+                    transport = self._open()
+                    await self._try(transport)
+                    await transport.close()
+                except Exception as error:
+                    log.exception("the lease of %s cannot be asked for", self.primary)
+                    await self._note_trouble(error)
         finally:
             if transport is not None:
                 await transport.close()
@@ -142,8 +148,11 @@ class PairLease:
             )
             await self._sleep(_ASK_AGAIN * random.uniform(0.7, 1.3))
         else:
-            self._change("unreachable", f"the lease of {self.primary} cannot be asked for: {error}")
-            await self._sleep(_ASK_AGAIN)
+            await self._note_trouble(error)
+
+    async def _note_trouble(self, error: Exception) -> None:
+        self._change("unreachable", f"the lease of {self.primary} cannot be asked for: {error}")
+        await self._sleep(_ASK_AGAIN)
 
     async def _describe_holder(self, transport: AmqpTransport) -> str:
         try:

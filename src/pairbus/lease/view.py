@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from pairbus import conditions
 from pairbus.errors import PairbusError
+from pairbus.ledger.columns import Moment, take_values
 from pairbus.pairing.names import lease_queue_name
 from pairbus.plumbing.json_text import parse_json
 from pairbus.pump.amqp_transport import AmqpTransport
@@ -24,7 +25,7 @@ class Holder:
     host: str
     pid: int
     run: str
-    since: float
+    since: Moment
     kind: str
 
     @classmethod
@@ -43,7 +44,7 @@ def parse_holder(text: bytes | None) -> Holder | None:
         return None
     try:
         found = parse_json(text)
-        return Holder(**{one.name: found[one.name] for one in fields(Holder)})
+        return Holder(**take_values(Holder, {one.name: found[one.name] for one in fields(Holder)}))
     except (ValueError, KeyError, TypeError):
         return None
 
