@@ -182,6 +182,25 @@ def test_an_owner_learns_when_a_clogged_session_is_free_again() -> None:
     assert peer.all_events(LinkFlowed)[before:] == [LinkFlowed(link, 96, False, False)]
 
 
+def test_who_drains_over_and_over_while_its_window_is_shut_is_told_once() -> None:
+    peer = Peer().open().begin(window=0).attach(receiver=True)
+    link = peer.event(LinkAttached).link
+    said = 0
+    for count in (1, 2):
+        peer.send(_flow(window=0, handle=0, link_credit=count, delivery_count=link.delivery_count))
+        link.send(b"x", tag=b"t")
+        for _ in range(100):
+            peer.send(_flow(window=0, handle=0, link_credit=5, delivery_count=link.delivery_count))
+            link.drained()
+        said += 2  # the message, and behind it the word that there are no more
+        assert len(link.session.outbox.items) == said
+    peer.send(_flow(window=10, seen=0))
+    told = [answer for _, answer, _ in peer.answers if isinstance(answer, Transfer | Flow)]
+    assert [type(each) for each in told] == [Transfer, Flow] * 2
+    assert [each.delivery_count for each in told if isinstance(each, Flow)] == [501, 1002]
+    assert link.session.connection.waiting_bytes == 0
+
+
 # Handles
 
 

@@ -235,11 +235,11 @@ class Link:
     def drained(self) -> None:
         """Sending: nothing more to send; use up what credit is left. It is said behind what was sent."""
         if self.is_alive and self.is_sender:
-            self.delivery_count = count = (self.delivery_count + max(self.credit, 0)) & MASK
+            self.delivery_count = (self.delivery_count + max(self.credit, 0)) & MASK
             self.credit = 0
-            self.session.outbox.follow(lambda: self._say_drained(count))
+            self.session.outbox.tell_drained(self)
 
-    def _say_drained(self, count: int) -> None:
+    def say_drained(self, count: int) -> None:
         if self.is_alive:
             self.session.send_flow(
                 handle=self.handle, delivery_count=count, link_credit=0, available=0, drain=True

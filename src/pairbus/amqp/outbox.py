@@ -8,7 +8,7 @@ and as whoever takes the bytes out wants them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,9 @@ from .types import Blob
 if TYPE_CHECKING:
     from .link import Link
     from .session import Session
+
+# Bytes that a message takes beside its own while it waits: many small ones are as heavy as few large ones.
+_OVERHEAD = 300
 
 
 @dataclass(slots=True)
@@ -39,15 +42,26 @@ class Outgoing:
         return payload.cut(start, stop) if isinstance(payload, Pieces) else iter((payload[start:stop],))
 
 
+@dataclass(slots=True)
+class DrainedWord:
+    """What tells the other side that a link has no more to send; it has come to `count`."""
+
+    link: Link
+    count: int
+
+
 class Outbox:
     """The waiting messages of one session, in the order of their delivery ids."""
 
-    __slots__ = ("_session", "_was_clogged", "bytes", "items")
+    __slots__ = ("_session", "_was_clogged", "_words", "bytes", "items")
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._was_clogged = False
-        self.items: deque[Outgoing | Callable[[], None]] = deque()
+        self.items: deque[Outgoing | DrainedWord] = deque()
+        # The last word of each link behind which no message of it waits: a peer that drains over and over is
+        # told once.
+        self._words: dict[Link, DrainedWord] = {}
         self.bytes = 0
 
     @property
@@ -67,12 +81,17 @@ class Outbox:
 
     def add(self, item: Outgoing) -> None:
         self.items.append(item)
-        self._count(len(item.payload))
+        self._words.pop(item.link, None)
+        self._count(len(item.payload), 1)
         self.flush()
 
-    def follow(self, say: Callable[[], None]) -> None:
-        """Say something when all that waits has been written."""
-        self.items.append(say)
+    def tell_drained(self, link: Link) -> None:
+        """Tell that a link is drained, when all that waits has been written."""
+        word = self._words.get(link)
+        if word is None:
+            word = self._words[link] = DrainedWord(link, 0)
+            self.items.append(word)
+        word.count = link.delivery_count
         self.flush()
 
     def flush(self) -> None:
@@ -84,7 +103,9 @@ class Outbox:
             first = items[0]
             if not isinstance(first, Outgoing):
                 items.popleft()
-                first()
+                if self._words.get(first.link) is first:
+                    del self._words[first.link]
+                first.link.say_drained(first.count)
                 continue
             if first.link.is_alive:
                 if session.remote_window <= 0 or session.connection.has_written_enough(session):
@@ -92,7 +113,7 @@ class Outbox:
                 if not self._write_frame(first):
                     continue
             items.popleft()
-            self._count(-len(first.payload))
+            self._count(-len(first.payload), -1)
 
     def _write_frame(self, item: Outgoing) -> bool:
         """Write the next frame of a message; true if it was the last."""
@@ -111,9 +132,10 @@ class Outbox:
         return not more
 
     def clear(self) -> None:
+        self._count(-self.bytes, -sum(isinstance(item, Outgoing) for item in self.items))
         self.items.clear()
-        self._count(-self.bytes)
+        self._words.clear()
 
-    def _count(self, size: int) -> None:
+    def _count(self, size: int, messages: int) -> None:
         self.bytes += size
-        self._session.connection.waiting_bytes += size
+        self._session.connection.waiting_bytes += size + messages * _OVERHEAD
