@@ -170,7 +170,7 @@ class QueueModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def receive_deferred(self, data: st.DataObject) -> None:
         self.settle_time()
-        number = data.draw(st.integers(1, self.last + 1))
+        number, times = data.draw(st.integers(1, self.last + 1)), data.draw(st.integers(1, 2))
         each = next((each for each in self.messages if each.number == number), None)
         if each is None or each.state != "deferred" or each.token is not None or each.is_over(self.now):
             with pytest.raises(Refused) as caught:
@@ -179,7 +179,7 @@ class QueueModel(RuleBasedStateMachine):
             if each is not None and each.state == "deferred" and each.token is None:
                 self.bury(each)
         else:
-            (delivery,) = self.queue.receive_deferred([number], self.now)
+            (delivery,) = self.queue.receive_deferred([number] * times, self.now)
             self.lock(each, delivery)
 
     @rule(data=st.data())

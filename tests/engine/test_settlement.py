@@ -15,6 +15,7 @@ from pairbus.amqp.message import scan
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import MOST_PROPERTIES, MessageState
 from pairbus.broker.engine.queue import MessageQueue
+from tests.engine.observing import check_books
 from tests.engine.samples import START, application_properties, bodies, message, queue, refused
 
 Settle = Callable[[MessageQueue, uuid.UUID, float], Any]
@@ -362,3 +363,16 @@ def test_annotations_are_kept_as_the_bytes_that_they_take() -> None:
     (stored,) = orders.peek(0, 1, START)
     assert held < 3 * 20 * len(stored.annotations_bytes)
     assert stored.annotations == marks
+
+
+@pytest.mark.parametrize("delete", [False, True], ids=["locked", "deleted"])
+def test_a_deferred_message_that_is_named_twice_is_one(delete: bool) -> None:
+    space, orders = queue()
+    space.send("orders", [message(b"1"), message(b"2")], START)
+    for delivery in orders.receive(2, START):
+        assert delivery.lock_token is not None
+        orders.defer(delivery.lock_token, START)
+    found = orders.receive_deferred([2, 1, 2], START, delete=delete)
+    assert bodies(found) == [b"2", b"1"]
+    check_books(space)
+    assert orders.counts().deferred == (0 if delete else 2)

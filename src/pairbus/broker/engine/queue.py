@@ -309,7 +309,8 @@ class MessageQueue(Entity):
         self.accessed_at = now
         self.check_receiver(with_session=session is not None)
         held = None if session is None else self._held_session(session)
-        messages = [self._find_deferred(number, held, now) for number in sequence_numbers]
+        # A number that is named twice is one message.
+        messages = [self._find_deferred(number, held, now) for number in dict.fromkeys(sequence_numbers)]
         if delete:
             for message in messages:
                 self._take_out(message)
