@@ -10,23 +10,27 @@ from collections.abc import Iterator
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from pairbus.amqp.events import LinkDetached, LinkFlowed, Opened, TransferReceived
+from pairbus import conditions
+from pairbus.amqp.events import LinkDetached, LinkFlowed, Opened, Settled, TransferReceived
 from pairbus.amqp.frames import AMQP_HEADER, HEARTBEAT, encode_frame
 from pairbus.amqp.link import Link
 from pairbus.amqp.message import (
     Properties,
     encode_application_properties,
+    encode_data,
     encode_properties,
     encode_value,
 )
-from pairbus.amqp.performatives import Attach, Begin, Detach, Open, Source, Target
+from pairbus.amqp.performatives import ACCEPTED, Attach, Begin, Detach, Open, Rejected, Source, Target
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Int, ULong
+from pairbus.broker import QueueSettings
 from pairbus.broker.access.grants import Grant
 from pairbus.broker.links import consumers
 from pairbus.broker.links.heartbeat import Heartbeat
 from pairbus.broker.links.pace import MOST_OUTPUT, Allowance
 from pairbus.broker.links.peer import Peer
+from pairbus.broker.links.sending_endpoint import SendingEndpoint
 from tests.waiting import wait_until
 
 from .bus import Bus, bodies, receive
@@ -329,9 +333,66 @@ def test_unanswered_requests_are_not_kept_for_ever(bus_without_client: Bus, clie
     for _ in range(5):
         ask_to_peek(client, requests, 10)
         client.flush()
-    (answers,) = peer._answers
+    (answers,) = peer.answers
     wait_until(lambda: len(answers._waiting) > 0)
     requests.detach()
     client.flush()
     client.await_event(LinkDetached)
     assert len(answers._waiting) == 1
+
+
+def test_answers_without_credit_count_as_unread(bus_without_client: Bus, client: RawClient) -> None:
+    """However many links they wait on; and no longer when they have left, or their link has."""
+    fill(client, 1, 100_000)
+    unread = bus_without_client.broker._hosts["contoso"].burdens.unread
+    requests, links = client.attach("orders/$management", sends=True), list[Link]()
+    for _ in range(2):  # the newest link is answered on
+        links.append(client.attach("orders/$management", sends=False))
+        ask_to_peek(client, requests, 1)
+        client.flush()
+        wait_until(lambda: unread._total >= len(links) * 100_000)
+    links[0].detach()
+    client.flush()
+    client.await_event(LinkDetached)
+    wait_until(lambda: 100_000 <= unread._total < 200_000)
+    links[1].flow(1)
+    client.flush()
+    client.await_event(TransferReceived)
+    wait_until(lambda: unread._total == 0)
+
+
+def test_one_answer_waits_for_a_stranger_on_each_link(bus_without_client: Bus) -> None:
+    with RawClient.connected(bus_without_client.namespace.port, SaslClient.anonymous()) as stranger:
+        stranger.attach("$cbs", sends=False)
+        requests = stranger.attach("$cbs", sends=True)
+        for _ in range(20):
+            stranger.send(requests, encode_properties(Properties(message_id="x" * 3000)) + encode_value(""))
+        (answers,) = peer_of(bus_without_client).answers
+        assert len(answers._waiting) == 1
+        assert peer_of(bus_without_client).answers.waiting_bytes < 4000
+
+
+def test_deliveries_that_are_never_settled_are_forgotten_when_their_locks_are_over(
+    bus_without_client: Bus, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus = bus_without_client
+    monkeypatch.setattr("pairbus.broker.links.sending_endpoint._MANY_UNSETTLED", 10)
+    bus.namespace.create_queue("again", QueueSettings(lock_duration=5.0, max_delivery_count=1000))
+    sender, receiver = client.attach("again", sends=True), client.attach("again", sends=False)
+    for number in range(6):
+        client.send(sender, encode_data(b"%d" % number))
+    found: list[TransferReceived] = []
+    for _ in range(10):
+        receiver.flow(6)
+        client.flush()
+        found += [client.await_event(TransferReceived) for _ in range(6)]
+        bus.pass_time(6)
+    (outbox,) = [each for each in peer_of(bus).endpoints.values() if isinstance(each, SendingEndpoint)]
+    assert len(outbox._unsettled) <= 16
+    for delivery in (found[0], found[-1]):  # forgotten, and not: both are too late
+        receiver.settle(delivery.delivery_id, ACCEPTED, settled=False)
+        client.flush()
+        outcome = client.await_event(Settled).state
+        assert isinstance(outcome, Rejected)
+        assert outcome.error is not None
+        assert outcome.error.condition == conditions.MESSAGE_LOCK_LOST

@@ -291,6 +291,18 @@ def test_limits(client: Client, contoso: NamespaceHandle) -> None:
     client.declare(coordinator)
 
 
+def test_a_stranger_declares_a_few(broker: Broker, contoso: NamespaceHandle) -> None:
+    """As clients do whose first link is the coordinator's; each counts, though nothing is in it."""
+    with Client.connected(contoso.port, SaslClient.anonymous()) as stranger:
+        assert isinstance(stranger, Client)
+        coordinator = stranger.coordinate()
+        for _ in range(transactions.MOST_OF_STRANGER):
+            stranger.declare(coordinator)
+        assert condition_of(stranger.ask(coordinator, Declare())) == conditions.RESOURCE_LIMIT
+        held = broker._hosts["contoso"].burdens.unfinished
+        assert broker.call(lambda: held._total) == transactions.MOST_OF_STRANGER * transactions.OVERHEAD
+
+
 def test_what_a_transaction_makes_us_hold_counts(client: Client, broker: Broker) -> None:
     """What is said of a message that is settled too, and of it all nothing is held decoded."""
     sender, coordinator = client.attach("orders", sends=True), client.coordinate()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -12,15 +12,23 @@ import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
 from azure.servicebus.exceptions import ServiceBusError
 
+from pairbus.amqp.events import Settled, TransferReceived
+from pairbus.amqp.message import encode_data, encode_value
+from pairbus.amqp.performatives import Modified
+from pairbus.amqp.sasl import SaslClient
+from pairbus.amqp.types import Array, UInt
 from pairbus.broker import Broker
-from pairbus.broker.contents import Contents
+from pairbus.broker.contents import MOST_KEPT, MOST_NEEDED, Contents, NotAtHand
 from pairbus.broker.engine.message import Content, StoredMessage
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.settings import QueueSettings
-from pairbus.broker.flights import StoreThread
+from pairbus.broker.flights import Flight, StoreThread
 from pairbus.broker.store.salvage import salvage_store
 from pairbus.broker.store.sqlite import SqliteStore
+from tests.broker.raw import RawClient
+from tests.broker.test_tokens import key_of
+from tests.broker.test_wrong_requests import Requests
 from tests.engine.samples import START, application_properties, body_of, message, namespace
 from tests.store.files import load, store_path, write
 from tests.store.test_neighbours import SlowStore, client_of, receive, send, until_it_stands
@@ -308,3 +316,86 @@ def test_what_was_stored_last_is_kept_and_no_more_than_may_be(tmp_path: Path) ->
         kept = kept_of(orders)
         assert 20 <= len(kept) <= 100
         assert kept == list(range(501 - len(kept), 501))
+
+
+class AwaitedReads(StoreThread):
+    """Reads at once, and lands when it is told to."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        super().__init__(store, "test")
+        self.landings: list[Callable[[], None]] = []
+
+    def read(self, messages: Sequence[StoredMessage], land: Callable[[Flight], None]) -> Flight:
+        source, flight = messages[0].held, Flight(is_load=False)
+        assert not isinstance(source, Content)
+        flight.result = source.read([message.sequence_number for message in messages])
+        self.landings.append(lambda: land(flight))
+        return flight
+
+
+def test_what_was_read_before_a_change_is_not_taken_for_what_is_there_after_it(tmp_path: Path) -> None:
+    """Two ask for the same message. The first gets it, changes it, and what it has made of it is committed
+    and let go before the second one's read lands.
+    """
+    space = namespace()
+    orders = space.create_queue("orders", None, START)
+    with closing(SqliteStore(store_path(tmp_path))) as store:
+        thread = AwaitedReads(store)
+        contents = Contents(store, thread, fail=fail, budget=0)
+
+        def commit() -> None:
+            events = space.take_events()
+            contents.note(events)
+            store.commit(events)
+            contents.settle()
+            contents.settle()
+
+        space.send("orders", [message(b"a", properties={"n": 1})], START)
+        commit()
+        (found,) = orders.table.since(0)
+        for _ in range(2):
+            contents.bring_absent(NotAtHand({"orders": [1]}), space, lambda: None)
+        first, second = thread.landings
+        first()
+        _abandon(orders, {"n": 2})
+        commit()
+        second()
+        assert application_properties(found) == {"n": 2}
+
+
+# -- much at once
+
+
+@pytest.fixture
+def little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One request may need a thousand bytes."""
+    for module in ("contents", "links.sending_endpoint"):
+        monkeypatch.setattr(f"pairbus.broker.{module}.MOST_NEEDED", 1000)
+
+
+@pytest.mark.usefixtures("little")
+def test_no_request_needs_more_than_is_kept(broker: Broker) -> None:
+    assert 2 * MOST_NEEDED <= MOST_KEPT
+    namespace = broker["slow"]
+    with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
+        sender, receiver = client.attach("orders", sends=True), client.attach("orders", sends=False)
+        for _ in range(5):
+            client.send(sender, encode_data(bytes(400)))
+        receiver.flow(5)
+        client.flush()
+        found = [client.await_event(TransferReceived) for _ in range(5)]
+        client.send(sender, encode_data(b"with it goes what was kept"))
+        # All at once: they are settled two by two.
+        first, last = found[0].delivery_id, found[-1].delivery_id
+        receiver.settle_range(first, last, Modified(True, True, None), settled=False)
+        client.flush()
+        settled: list[int] = []
+        while len(settled) < 5:
+            event = client.await_event(Settled)
+            assert isinstance(event.state, Modified)
+            settled += event.delivery_ids
+        node = Requests(client, "orders/$management")
+        asked = {"operation": "com.microsoft:receive-by-sequence-number"}
+        for numbers, status in (([1, 2, 3], 403), ([1], 200), ([2, 3], 200)):
+            body = {"sequence-numbers": Array(numbers, int), "receiver-settle-mode": UInt(1)}
+            assert node.ask(asked, encode_value(body))["statusCode"] == status

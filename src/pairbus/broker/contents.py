@@ -12,15 +12,19 @@ Theory
 4. Receivers are given what is at hand. What is next in their line and is not at hand is read for them on a
    thread, many at a time, and they are served again when it has come. The same holds for whoever peeks. So
    nobody waits for the disk but who asked for what lies there.
-5. What moves by itself (an expired message that becomes a dead letter, a scheduled one that comes due) is
+5. What one request needs fits into a generation, or is a single message: otherwise one part of it would be
+   let go for the other, over and over.
+6. What moves by itself (an expired message that becomes a dead letter, a scheduled one that comes due) is
    read where it happens, since it has to be done before anything else is: many at a time.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 
+from pairbus import conditions
 from pairbus.errors import PairbusError
 
 from .engine.breath import slices
+from .engine.errors import Refused
 from .engine.events import EngineEvent, MessageChanged, MessageStored
 from .engine.message import Content, ContentSource, StoredMessage
 from .engine.namespace import Namespace
@@ -30,11 +34,13 @@ from .errors import StoreError
 from .flights import Flight, StoreThread
 from .store.store import Store
 
-#: Bytes of contents that are kept for a namespace.
-MOST_KEPT = 64 << 20
+#: Bytes of contents that are kept for a namespace, and those that one request may need.
+MOST_KEPT, MOST_NEEDED = 64 << 20, 32 << 20
 # What a content takes beside the bytes that its message counts: objects, and what they are held by.
 _OVERHEAD = 700
 _Kept = tuple[StoredMessage, Content]
+# A message whose content is asked for, and what it had instead then.
+_Asked = tuple[StoredMessage, Content | ContentSource]
 # By queue: the contents that a turn brings.
 _Noted = dict[str, list[_Kept]]
 # Events that are looked at in a moment.
@@ -42,19 +48,31 @@ _FEW = 64
 
 
 class NotAtHand(PairbusError):
-    """What was asked for needs contents that have to be read first; nothing has been done yet."""
+    """What was asked for needs contents that have to be read first: numbers by queue. Nothing has been done
+    yet.
+    """
 
-    def __init__(self, queue: str, sequence_numbers: list[int]) -> None:
-        super().__init__(f"{len(sequence_numbers)} messages of {queue} are not at hand")
-        self.queue = queue
-        self.sequence_numbers = sequence_numbers
+    def __init__(self, absent: dict[str, list[int]]) -> None:
+        super().__init__(f"not all messages of {', '.join(absent)} are at hand that are needed")
+        self.absent = absent
 
 
-def check_at_hand(queue: MessageQueue, messages: Iterable[StoredMessage]) -> None:
-    """Raise NotAtHand unless all of them are."""
-    absent = [message.sequence_number for message in messages if not message.is_at_hand]
+def check_at_hand(needed: Iterable[tuple[MessageQueue, StoredMessage]]) -> None:
+    """Raise NotAtHand unless all of them are; Refused if they are too many to be in memory together."""
+    absent: dict[str, list[int]] = {}
+    count = size = 0
+    for queue, message in needed:
+        count, size = count + 1, size + message.size
+        if not message.is_at_hand:
+            absent.setdefault(queue.path, []).append(message.sequence_number)
+    if count > 1 and size > MOST_NEEDED:
+        raise Refused(
+            conditions.RESOURCE_LIMIT,
+            f"The {count} messages have {size} bytes, more than the {MOST_NEEDED} bytes that are handled at "
+            "once. Name fewer of them.",
+        )
     if absent:
-        raise NotAtHand(queue.path, absent)
+        raise NotAtHand(absent)
 
 
 class Contents:
@@ -123,12 +141,13 @@ class Contents:
                 self._keep(source, kept)
         self._turn_over()
 
-    def _take_in(self, messages: Sequence[StoredMessage], contents: Sequence[Content | None]) -> None:
-        """These have been read. A message that got its content meanwhile keeps that."""
+    def _take_in(self, asked: Sequence[_Asked], contents: Sequence[Content | None]) -> None:
+        """These have been read. A message that got its content meanwhile keeps that, be it that this is in
+        the store by now: it may be another one.
+        """
         before, kept = None, list[_Kept]()
-        for message, content in zip(messages, contents, strict=True):
-            source = message.held
-            if content is None or isinstance(source, Content):
+        for (message, source), content in zip(asked, contents, strict=True):
+            if content is None or message.held is not source or isinstance(source, Content):
                 continue
             if source is not before:
                 if before is not None:
@@ -171,15 +190,24 @@ class Contents:
             then()
 
     def bring_absent(self, absent: NotAtHand, engine: Namespace, then: Callable[[], None]) -> None:
-        """Have at hand what was asked for, and then go on."""
-        queue = engine.node(absent.queue)
-        assert isinstance(queue, MessageQueue)
-        found = (queue.table.get(number) for number in absent.sequence_numbers)
-        self._bring(queue, [message for message in found if message is not None], then)
+        """Have at hand what was asked for, queue by queue, and then go on."""
+        left = [_find(engine, path, numbers) for path, numbers in absent.absent.items()]
+
+        def bring_next() -> None:
+            while left:
+                queue, messages = left.pop()
+                if away := [message for message in messages if not message.is_at_hand]:
+                    self._bring(queue, away, bring_next)
+                    return
+            then()
+
+        bring_next()
 
     def _bring(
         self, queue: MessageQueue, messages: Sequence[StoredMessage], then: Callable[[], None]
     ) -> None:
+        asked = [(message, message.held) for message in messages]
+
         def land(flight: Flight) -> None:
             if self._is_closed:
                 return
@@ -188,10 +216,17 @@ class Contents:
             elif lost := _lost(queue, messages, flight.result):
                 self._fail(StoreError(f"{lost!r} of {queue.path} is not where it was stored."))
             else:
-                self._take_in(messages, flight.result)
+                self._take_in(asked, flight.result)
             then()
 
         self._thread.read(messages, land)
+
+
+def _find(engine: Namespace, path: str, numbers: Sequence[int]) -> tuple[MessageQueue, list[StoredMessage]]:
+    queue = engine.node(path)
+    assert isinstance(queue, MessageQueue)
+    found = (queue.table.get(number) for number in numbers)
+    return queue, [message for message in found if message is not None]
 
 
 def _lost(

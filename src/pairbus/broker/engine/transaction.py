@@ -15,7 +15,7 @@ from typing import Any
 
 from .breath import breathe
 from .errors import Refused, is_dead_already
-from .message import Incoming
+from .message import Incoming, StoredMessage
 from .namespace import Namespace
 from .queue import MessageQueue
 
@@ -82,16 +82,20 @@ def discharge(namespace: Namespace, steps: Sequence[NotedStep], now: float) -> N
         breathe()
 
 
-def _check_settling(step: NotedSettlement, now: float) -> None:
-    queue = step.queue
+def check_locked(queue: MessageQueue, tokens: Sequence[uuid.UUID], now: float) -> list[StoredMessage]:
+    """The messages that are locked by these tokens, or Refused if one of the locks is lost."""
     if now >= queue.alarm.at:
         queue.alarm.wake(now)
-    if step.buries and queue.parent is not None:
-        raise is_dead_already(queue.path)
-    locked = queue.locked([step.token])
-    if not locked:
+    locked = queue.locked(tokens)
+    if len(locked) < len(tokens):
         raise queue.lost()
+    return locked
+
+
+def _check_settling(step: NotedSettlement, now: float) -> None:
+    if step.buries and step.queue.parent is not None:
+        raise is_dead_already(step.queue.path)
+    (message,) = check_locked(step.queue, [step.token], now)
     if properties := step.properties():
-        (message,) = locked
         copy = message.copy(message.sequence_number)
         copy.change_application_properties(properties, is_bounded=True)

@@ -116,7 +116,7 @@ def _attach_node(peer: "Peer", link: Link, address: LinkAddress) -> None:
     else:
         path = ""
     if link.is_sender:
-        peer.add(AnswerEndpoint(link, name, path=path, spend=peer.spend))
+        peer.add(AnswerEndpoint(link, name, path=path, spend=peer.spend, siblings=peer.answers))
         link.accept()
         return
     if not path and any(
@@ -126,7 +126,7 @@ def _attach_node(peer: "Peer", link: Link, address: LinkAddress) -> None:
     node = _management_node(peer, address, path) if path else _token_node(peer)
     service = _watched(peer, node) if path else _told(peer, _watched(peer, node))
     at_length = peer.at_length if path else None
-    find = peer.find_answers(name)
+    find = peer.answers.finder(name)
     peer.add(RequestEndpoint(link, service, find, later=peer.later, at_length=at_length, path=path))
     link.accept(max_message_size=peer.host.limits.max_message_size, initial_credit=REQUEST_CREDIT)
 
@@ -226,8 +226,12 @@ def _attach_coordinator(peer: "Peer", event: LinkAttached) -> None:
             # The link that it came by may have lost its right since.
             claim = Claim.SEND if isinstance(step, NotedSend) else Claim.LISTEN
             peer.access.require(step.path, (claim,), now=host.now())
-            if isinstance(step, NotedSettlement) and step.needs_content:
-                check_at_hand(step.queue, step.queue.locked([step.token]))
+        check_at_hand(
+            (step.queue, message)
+            for step in transaction.steps
+            if isinstance(step, NotedSettlement) and step.needs_content
+            for message in step.queue.locked([step.token])
+        )
         discharge(host.engine, transaction.steps, host.now())
         for step in transaction.steps:
             if isinstance(step, NotedSend):
@@ -242,6 +246,7 @@ def _attach_coordinator(peer: "Peer", event: LinkAttached) -> None:
             discharge=perform,
             account=host.burdens.unfinished,
             most=host.amqp_limits.max_partial_bytes,
+            is_stranger=lambda: not peer.machine.trusted,
         )
     )
     event.link.accept(target=Coordinator(_TRANSACTIONS), initial_credit=REQUEST_CREDIT)

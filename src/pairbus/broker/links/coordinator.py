@@ -23,7 +23,7 @@ from pairbus.broker.engine.errors import Refused
 from .endpoint import LinkEndpoint, whole_payload
 from .held_bytes import HeldBytes
 from .requests import REQUEST_CREDIT
-from .transactions import MOST_DECLARED, Transaction, Transactions
+from .transactions import MOST_DECLARED, MOST_OF_STRANGER, OVERHEAD, Transaction, Transactions
 
 T = TypeVar("T")
 _REJECTED = "amqp:rejected:list"
@@ -51,6 +51,7 @@ class CoordinatorEndpoint(LinkEndpoint):
         "_declared",
         "_discharge",
         "_held",
+        "_is_stranger",
         "_most",
         "_peer",
         "_rejects",
@@ -68,9 +69,11 @@ class CoordinatorEndpoint(LinkEndpoint):
         discharge: Callable[[Transaction, int], None],
         account: HeldBytes,
         most: int,
+        is_stranger: Callable[[], bool],
     ) -> None:
         """`discharge` does all that belongs to a transaction, for which so many bytes are held, or raises
-        Refused; `account` is told of these bytes, of which there may be `most`.
+        Refused; `account` is told of these bytes, of which there may be `most`. `is_stranger` tells whether
+        the client has shown no token yet.
         """
         super().__init__(event.link)
         self._peer = peer
@@ -78,6 +81,7 @@ class CoordinatorEndpoint(LinkEndpoint):
         self._discharge = discharge
         self._account = account
         self._most = most
+        self._is_stranger = is_stranger
         #: That of the connection, which is answerable for what is held here.
         self.name = peer.name
         self._declared: dict[bytes, Transaction] = {}
@@ -128,13 +132,17 @@ class CoordinatorEndpoint(LinkEndpoint):
             raise Refused(conditions.INVALID_FIELD, "A declare is sent unsettled: its outcome has the id.")
         if asked.global_id is not None:
             raise Refused(conditions.NOT_IMPLEMENTED, "There are no distributed transactions here.")
-        if len(self._declared) >= MOST_DECLARED:
-            text = f"There can be {MOST_DECLARED} transactions at a time. Discharge some."
+        most = MOST_OF_STRANGER if self._is_stranger() else MOST_DECLARED
+        if len(self._declared) >= most:
+            text = f"There can be {most} transactions at a time. Discharge some."
             raise Refused(conditions.RESOURCE_LIMIT, text)
+        self._check_room(OVERHEAD)
         transaction = self._transactions.declare(
             self, self._peer, hold=lambda size: self._hold(transaction, size)
         )
         self._declared[transaction.id] = transaction
+        self._hold(transaction, OVERHEAD)
+        self.weigh()
         return Declared(transaction.id)
 
     def _end(self, event: TransferReceived, transaction: Transaction) -> None:
@@ -161,11 +169,13 @@ class CoordinatorEndpoint(LinkEndpoint):
     # -- what is held
 
     def _hold(self, transaction: Transaction, size: int) -> None:
+        self._check_room(size)
+        self._held[transaction.id] = self._held.get(transaction.id, 0) + size
+
+    def _check_room(self, size: int) -> None:
         if sum(self._held.values()) + size > self._most:
             text = f"The transactions of a link hold at most {self._most} bytes. Discharge some."
             raise Refused(conditions.RESOURCE_LIMIT, text)
-        if size:
-            self._held[transaction.id] = self._held.get(transaction.id, 0) + size
 
     def weigh(self) -> None:
         """Tell how much is held here; if all connections together hold too much, one ends."""

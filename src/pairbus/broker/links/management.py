@@ -24,6 +24,7 @@ from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.results import Handout
 from pairbus.broker.engine.sessions import SessionLock
+from pairbus.broker.engine.transaction import check_locked
 from pairbus.fault_kinds import ClientAction
 
 from .requests import FAILED, Answer, NodeRequest
@@ -143,7 +144,7 @@ class ManagementNode:
         sizes = accumulate(message.size for message in found)
         fitting = [message for message, size in zip(found, sizes, strict=True) if size <= MOST_PEEKED_BYTES]
         found = fitting or found[:1]
-        check_at_hand(queue, found)
+        check_at_hand((queue, message) for message in found)
         rendered: list[dict[str, Any]] = []
         size, with_body = 0, body.get("omit-message-body") is not True
         for message in found:
@@ -202,7 +203,7 @@ class ManagementNode:
         session_id = _optional_text(body, "session-id")
         numbers = _numbers(body)
         asked = (queue.table.get(number) for number in numbers)
-        check_at_hand(queue, [message for message in asked if message is not None])
+        check_at_hand((queue, message) for message in asked if message is not None)
         deliveries = queue.receive_deferred(
             numbers,
             self.now(),
@@ -233,17 +234,21 @@ class ManagementNode:
         kind = _DISPOSITIONS.get(status) if isinstance(status, str) else None
         if kind is None:
             raise Refused(conditions.ARGUMENT_ERROR, f"There is no disposition status {status!r}.")
-        tokens = _tokens(body)
+        tokens, now = list(dict.fromkeys(_tokens(body))), self.now()
         if kind is not OperationKind.COMPLETE:  # it may be buried, or get other properties
-            check_at_hand(queue, queue.locked(tokens))
-        for token in tokens:
+            check_at_hand((queue, message) for message in queue.locked(tokens))
+        for _ in tokens:
             self.count(kind, 0)  # as asked for, also if it is refused
-            self._dispose(queue, token, kind, body)
+        check_locked(queue, tokens, now)
+        for token in tokens:
+            self._dispose(queue, token, kind, body, now)
             breathe()
         return {}
 
-    def _dispose(self, queue: MessageQueue, token: uuid.UUID, kind: OperationKind, body: Body) -> None:
-        now, properties = self.now(), _changes(body)
+    def _dispose(
+        self, queue: MessageQueue, token: uuid.UUID, kind: OperationKind, body: Body, now: float
+    ) -> None:
+        properties = _changes(body)
         if kind is OperationKind.COMPLETE:
             queue.complete(token, now)
         elif kind is OperationKind.ABANDON:

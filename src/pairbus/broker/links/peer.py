@@ -49,7 +49,7 @@ from .farewell import Farewell
 from .heartbeat import Heartbeat
 from .machine import make_machine
 from .pace import MEMBER_SLICE, MOST_OUTPUT, STRANGER_READ, STRANGER_SLICE
-from .requests import AnswerEndpoint, AnswerLinks, FindAnswers
+from .requests import MOST_WAITING_BYTES, AnswerEndpoint, AnswerLinks
 from .sasl import sign_in
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Peer(Direct):
         self._visitor = visitor
         self.access = Access(host.name)
         self.endpoints: dict[Link, LinkEndpoint] = {}
-        self._answers = AnswerLinks()
+        self.answers = AnswerLinks()
         self.machine = make_machine(host.name, host.amqp_limits, credits=host.credits, now=time.monotonic())
         self.buffer = host.read_buffer[:STRANGER_READ]
         #: Enough for one turn waits to be written. Links that were to get more are in `starved`.
@@ -344,16 +344,16 @@ class Peer(Direct):
             return
         if self.machine.is_held_up:
             self._write_more()
-        if self._is_clogged or self._is_heavy or self.machine.waiting_bytes:
+        if self._is_clogged or self._is_heavy or self.machine.waiting_bytes or self.answers.waiting_bytes:
             self._weigh()
         if self.is_full and not self._is_clogged and not self.machine.is_held_up:
             self._relieve()
         self._heartbeat.arm()
 
     def _weigh(self) -> None:
-        """Tell how much waits until this client reads it, or opens its windows."""
+        """Tell how much waits until this client reads it, opens its windows, or gives credit for it."""
         assert self._transport is not None
-        waiting = self.machine.waiting_bytes
+        waiting = self.machine.waiting_bytes + self.answers.waiting_bytes
         if self._is_clogged:
             waiting += self._transport.get_write_buffer_size()
         self._is_heavy = waiting > 0
@@ -533,7 +533,7 @@ class Peer(Direct):
         self.endpoints[endpoint.link] = endpoint
         self.host.objections.enter(endpoint, self)
         if isinstance(endpoint, AnswerEndpoint):
-            self._answers.add(endpoint)
+            self.answers.add(endpoint)
 
     def forget(self, link: Link) -> None:
         """A link is gone: so is what stood behind it."""
@@ -542,7 +542,7 @@ class Peer(Direct):
             return
         self.host.objections.leave(endpoint)
         if isinstance(endpoint, AnswerEndpoint):
-            self._answers.remove(endpoint)
+            self.answers.remove(endpoint)
         endpoint.on_detached()
 
     def detach(self, endpoint: LinkEndpoint, error: AmqpError) -> None:
@@ -550,10 +550,6 @@ class Peer(Direct):
         endpoint.link.detach(error)
         self.forget(endpoint.link)
         self.host.touch(self)
-
-    def find_answers(self, address: str) -> FindAnswers:
-        """How a node finds the link for its answers."""
-        return self._answers.finder(address)
 
     def take_grant(self, grant: Grant, audience: str) -> None:
         """A token was shown: the client is no stranger any more. If it gives less than the one before, links
@@ -566,6 +562,7 @@ class Peer(Direct):
             return
         self.machine.trust()
         self.buffer = self.host.read_buffer
+        self.answers.most_waiting = MOST_WAITING_BYTES
         if self.access.add(grant, audience):
             self.detach_unauthorized(self.host.now())
 

@@ -35,7 +35,9 @@ from .machine import target_of
 T = TypeVar("T")
 # Credit for requests. A client has one or two under way; this many never make it wait.
 REQUEST_CREDIT = 100
-# A client that asks and asks but grants no credit for the answers loses the oldest ones, not our memory.
+# A client that asks and asks but grants no credit for the answers loses the oldest ones, not our memory: so
+# many bytes of each link wait, and all of a connection count as what it does not read. An answer to a
+# stranger carries what that has said, and is not worth more than one place.
 MOST_WAITING_BYTES = 256 * 1024
 _NO_TRANSACTION = "A request cannot belong to a transaction; messages that are sent and settled can."
 FAILED = "The broker failed on this request. Its log says why."
@@ -94,24 +96,37 @@ class AtLength(Protocol):
 class AnswerEndpoint(LinkEndpoint):
     """Our end of the link on which a node's answers leave."""
 
-    __slots__ = ("_next_tag", "_spend", "_waiting", "_waiting_bytes", "address")
+    __slots__ = ("_next_tag", "_siblings", "_spend", "_waiting", "address", "waiting_bytes")
 
-    def __init__(self, link: Link, address: str, *, path: str = "", spend: Callable[[int], None]) -> None:
-        """`spend` is told how many bytes leave."""
+    def __init__(
+        self,
+        link: Link,
+        address: str,
+        *,
+        path: str = "",
+        spend: Callable[[int], None],
+        siblings: "AnswerLinks",
+    ) -> None:
+        """`spend` is told how many bytes leave; `siblings` are those of the connection."""
         super().__init__(link, path=path)
         self.address = address
         self._spend = spend
+        self._siblings = siblings
         self._waiting: deque[bytes | Pieces] = deque()
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
         self._next_tag = 0
 
     def send(self, payload: bytes | Pieces) -> None:
         """Send an answer as soon as there is credit for it."""
         self._waiting.append(payload)
-        self._waiting_bytes += len(payload)
+        self._count(len(payload))
         self._send_what_credit_allows()
-        while self._waiting_bytes > MOST_WAITING_BYTES and len(self._waiting) > 1:
-            self._waiting_bytes -= len(self._waiting.popleft())
+        while self.waiting_bytes > self._siblings.most_waiting and len(self._waiting) > 1:
+            self._count(-len(self._waiting.popleft()))
+
+    def _count(self, size: int) -> None:
+        self.waiting_bytes += size
+        self._siblings.waiting_bytes += size
 
     def on_flow(self, event: LinkFlowed) -> None:
         self._send_what_credit_allows()
@@ -122,7 +137,7 @@ class AnswerEndpoint(LinkEndpoint):
         while self._waiting and self.link.sendable > 0:
             self._next_tag += 1
             payload = self._waiting.popleft()
-            self._waiting_bytes -= len(payload)
+            self._count(-len(payload))
             self._spend(len(payload))
             self.link.send(payload, tag=self._next_tag.to_bytes(8, "big"), settled=True)
 
@@ -132,6 +147,8 @@ class AnswerLinks:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str | None], dict[Link, AnswerEndpoint]] = {}
+        #: Bytes of answers that wait for credit, and how many of them may wait on one link.
+        self.waiting_bytes = self.most_waiting = 0
 
     def __iter__(self) -> Iterator[AnswerEndpoint]:
         return (one for (kind, _), some in self._found.items() if kind == "at" for one in some.values())
@@ -141,6 +158,7 @@ class AnswerLinks:
             self._found.setdefault(key, {})[endpoint.link] = endpoint
 
     def remove(self, endpoint: AnswerEndpoint) -> None:
+        self.waiting_bytes -= endpoint.waiting_bytes
         for key in _keys(endpoint):
             del self._found[key][endpoint.link]
             if not self._found[key]:

@@ -14,8 +14,10 @@ Rules
    its messages back.
 """
 
-from collections import deque
+import uuid
+from collections import OrderedDict, deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pairbus import conditions, words
@@ -32,7 +34,7 @@ from pairbus.amqp.performatives import (
     Released,
     TransactionalState,
 )
-from pairbus.broker.contents import check_at_hand
+from pairbus.broker.contents import MOST_NEEDED, check_at_hand
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.breath import breathe
 from pairbus.broker.engine.errors import Refused
@@ -47,8 +49,6 @@ from .transactions import KeptOutcome
 from .wire import delivery_tag, render_delivery
 
 if TYPE_CHECKING:
-    import uuid
-
     from .peer import Peer
 
 _REJECTED_ECHO = Rejected(None)
@@ -58,6 +58,9 @@ _MANY_AT_ONCE, _FEW_AT_ONCE = 64, 2
 _LARGE = 1 << 20
 # Messages that are settled, or given back, in a moment.
 _FEW_SETTLED = 64
+# Deliveries that no client has under way, and the lock of one that is forgotten, which nobody has.
+_MANY_UNSETTLED = 4096
+_NO_LOCK = uuid.UUID(int=0)
 
 
 class SendingEndpoint(LinkEndpoint):
@@ -67,6 +70,7 @@ class SendingEndpoint(LinkEndpoint):
         "_delivered_in_grant",
         "_fault_desk",
         "_granted",
+        "_has_forgotten",
         "_host",
         "_is_waiting",
         "_largest_slice",
@@ -93,7 +97,9 @@ class SendingEndpoint(LinkEndpoint):
         small = peer.host.limits.largest_message_size <= _LARGE
         self._largest_slice = _MANY_AT_ONCE if small else _FEW_AT_ONCE
         self._slice = _FEW_AT_ONCE
-        self._unsettled: dict[int, Handout] = {}
+        # Not a plain dictionary: the oldest are looked at (`_forget_lost`).
+        self._unsettled: OrderedDict[int, Handout] = OrderedDict()
+        self._has_forgotten = False
         self._granted = False
         self._delivered_in_grant = False
         # For what has to be read from the disk.
@@ -193,23 +199,42 @@ class SendingEndpoint(LinkEndpoint):
         run = take_completions(first, todo)
         if len(run) > 1:
             self._complete_all(run)
-        else:
-            self.on_settled(first)
+            return
+        if type(first.state) is not Accepted and (rest := self._cut(first)):
+            todo.appendleft(replace(first, delivery_ids=rest))
+        self.on_settled(first)
+
+    def _cut(self, event: Settled) -> list[int]:
+        """Leave a settlement with as many deliveries as may be in memory together; the others."""
+        size, ids = 0, event.delivery_ids
+        for at, delivery_id in enumerate(ids):
+            delivery = self._unsettled.get(delivery_id)
+            size += 0 if delivery is None else delivery.message.size
+            if at and size > MOST_NEEDED:
+                event.delivery_ids = ids[:at]
+                return ids[at:]
+        return []
 
     def _complete_all(self, events: list[Settled]) -> None:
         """The other side has completed deliveries, in frames of their own."""
-        unsettled, settle, asked, tokens = self._unsettled, self.link.settle, list[Settled](), []
+        settle, asked, tokens = self.link.settle, list[Settled](), []
         for event in events:
-            delivery = unsettled.pop(event.delivery_ids[0], None)
-            if delivery is not None and delivery.lock_token is not None:
+            if (token := self._take_token(event.delivery_ids[0])) is not None:
                 asked.append(event)
-                tokens.append(delivery.lock_token)
+                tokens.append(token)
         outcomes = self.queue.complete_all(tokens, self._host.now())
         for event, refused in zip(asked, outcomes, strict=True):
             if not event.settled:
                 settle(event.delivery_ids[0], ACCEPTED if refused is None else _refusal(refused))
         sizes = [0] * len(asked)
         self._host.counters.count_all(self.path, self.peer.name, kind=OperationKind.COMPLETE, sizes=sizes)
+
+    def _take_token(self, delivery_id: int) -> uuid.UUID | None:
+        """The lock of a delivery that is settled; None if it is settled already."""
+        delivery = self._unsettled.pop(delivery_id, None)
+        if delivery is None:
+            return _NO_LOCK if self._has_forgotten else None
+        return delivery.lock_token
 
     def on_settled(self, event: Settled) -> None:
         if isinstance(event.state, TransactionalState):
@@ -228,26 +253,24 @@ class SendingEndpoint(LinkEndpoint):
         if type(event.state) is not Accepted:
             self._have_at_hand(event.delivery_ids)
         for delivery_id in event.delivery_ids:
-            delivery = self._unsettled.pop(delivery_id, None)
             breathe()
-            if delivery is None or delivery.lock_token is None:
+            if (token := self._take_token(delivery_id)) is None:
                 continue
-            echo = self._settle(delivery.lock_token, event.state, now)
+            echo = self._settle(token, event.state, now)
             if not event.settled:
                 self.link.settle(delivery_id, echo, joins=joins)
 
     def _note_all(self, event: Settled, state: TransactionalState) -> None:
         """Let settlements belong to a transaction."""
         for delivery_id in event.delivery_ids:
-            delivery = self._unsettled.pop(delivery_id, None)
             breathe()
-            if delivery is None or delivery.lock_token is None:
+            if (token := self._take_token(delivery_id)) is None:
                 continue
-            echo = self._note(delivery.lock_token, state, is_settled=event.settled)
+            echo = self._note(token, state, is_settled=event.settled)
             if not event.settled:
                 self.link.settle(delivery_id, echo)
 
-    def _note(self, token: "uuid.UUID", state: TransactionalState, *, is_settled: bool) -> DeliveryState:
+    def _note(self, token: uuid.UUID, state: TransactionalState, *, is_settled: bool) -> DeliveryState:
         transaction, outcome = None, state.outcome
         try:
             transaction = self._host.transactions.find(self.peer, state.txn_id)
@@ -261,7 +284,7 @@ class SendingEndpoint(LinkEndpoint):
             return Rejected(AmqpError(refused.condition, refused.description, {}))
         return TransactionalState(state.txn_id, _REJECTED_ECHO if isinstance(outcome, Rejected) else outcome)
 
-    def _settling(self, token: "uuid.UUID", outcome: DeliveryOutcome) -> NotedSettlement:
+    def _settling(self, token: uuid.UUID, outcome: DeliveryOutcome) -> NotedSettlement:
         kept = KeptOutcome(outcome)
         return NotedSettlement(
             queue=self.queue,
@@ -279,7 +302,8 @@ class SendingEndpoint(LinkEndpoint):
         """
         found = map(self._unsettled.get, delivery_ids)
         tokens = (delivery.lock_token for delivery in found if delivery is not None)
-        check_at_hand(self.queue, self.queue.locked(token for token in tokens if token is not None))
+        locked = self.queue.locked(token for token in tokens if token is not None)
+        check_at_hand((self.queue, message) for message in locked)
 
     def on_room(self) -> None:
         self._host.consumers.want(self)
@@ -319,22 +343,36 @@ class SendingEndpoint(LinkEndpoint):
                 send(payload, tag=b"", settled=True)
             else:
                 unsettled[send(payload, tag=delivery_tag(token))] = delivery
+        if len(unsettled) > _MANY_UNSETTLED:
+            self._forget_lost(2 * len(sizes))
         self._delivered_in_grant |= bool(sizes)
         self._host.counters.count_all(self.path, self.peer.name, kind=OperationKind.DELIVERY, sizes=sizes)
         return sum(sizes)
+
+    def _forget_lost(self, most: int) -> None:
+        """Look at some of the oldest deliveries, and forget those whose locks are over: who settles nothing
+        gets its messages over and over.
+        """
+        unsettled, locked = self._unsettled, self.queue.locked
+        for _ in range(most):
+            delivery_id, delivery = unsettled.popitem(last=False)
+            if delivery.lock_token is not None and locked((delivery.lock_token,)):
+                unsettled[delivery_id] = delivery
+            else:
+                self._has_forgotten = True
 
     def _end_grant(self) -> None:
         if self._granted and not self._delivered_in_grant:
             self._count(OperationKind.EMPTY_RECEIVE)
         self._granted = False
 
-    def _settle(self, token: "uuid.UUID", state: Any, now: float) -> DeliveryOutcome:
+    def _settle(self, token: uuid.UUID, state: Any, now: float) -> DeliveryOutcome:
         try:
             return self._apply(token, state, now)
         except Refused as refused:
             return _refusal(refused)
 
-    def _apply(self, token: "uuid.UUID", state: Any, now: float) -> DeliveryOutcome:
+    def _apply(self, token: uuid.UUID, state: Any, now: float) -> DeliveryOutcome:
         """Settle a delivery; it is counted as asked for, also if it is refused. What to echo."""
         match state:
             case Accepted():

@@ -27,10 +27,11 @@ from pairbus.broker.engine.transaction import NotedSend, NotedStep
 # Both are those of the service.
 LONGEST = 120.0
 MOST_MESSAGES = 100
-# Of a link at a time. A client has one for each of its threads.
-MOST_DECLARED = 100
-# Bytes that a message or a settlement takes beside its own.
-_OVERHEAD = 1000
+# Of a link at a time. A client has one for each of its threads, and declares the first before it shows a
+# token.
+MOST_DECLARED, MOST_OF_STRANGER = 100, 4
+#: Bytes that a message or a settlement takes beside its own, and a transaction that has none yet.
+OVERHEAD = 1000
 
 
 class KeptOutcome:
@@ -78,7 +79,7 @@ class Transaction:
                 conditions.NOT_ALLOWED,
                 f"A transaction has at most {MOST_MESSAGES} messages. Discharge it, and begin another.",
             )
-        self._hold(step.size + count * _OVERHEAD)
+        self._hold(step.size + count * OVERHEAD)
         self._messages += count
         self.steps.append(step)
 
