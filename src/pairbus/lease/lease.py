@@ -100,21 +100,23 @@ class PairLease:
 
     async def run(self) -> None:
         """Ask for the lease and keep it until `stop`. Pumps must have ended by then."""
-        transport: AmqpTransport | None = None
         try:
             while not self._stop.is_set():
-                # A connection of its own each time: a lock that was lost belonged to the one before.
                 try:
-                    transport = self._open()
-                    await self._try(transport)
-                    await transport.close()
+                    await self._ask()
                 except Exception as error:
                     log.exception("the lease of %s cannot be asked for", self.primary)
                     await self._note_trouble(error)
         finally:
-            if transport is not None:
-                await transport.close()
             self._change("released")
+
+    async def _ask(self) -> None:
+        """On a connection of its own each time: a lock that was lost belonged to the one before."""
+        transport = self._open()
+        try:
+            await self._try(transport)
+        finally:
+            await transport.close()
 
     async def _try(self, transport: AmqpTransport) -> None:
         begun = _now()
