@@ -20,18 +20,25 @@ Theory of operation
    it back when nobody has run it for a moment, and at once when somebody waits for a call; with the last call
    that was waited for it lends the loop again. So one caller needs no wake-up, and many share one thread as
    before. Between two calls of such a caller the loop stands still for as long as that moment.
-9. The main thread borrows nothing: handlers of signals run there, and what they raise would end whatever the
-   loop is about. Nor does a thread that runs another event loop.
+9. Handlers of signals run on the main thread, and what they raise would end whatever the loop is about. So
+   while that thread runs the loop Ctrl-C is put off until the loop has stopped for it, which it does at once;
+   who presses it a second time before that has something on the loop that blocks, and gets out of it. With
+   any other handler of the application's it borrows nothing: such a one may also want to make a call. Nor
+   does a thread borrow that runs another event loop.
 """
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` makes names of what it tells: as long as a small call
 import asyncio
 import concurrent.futures
 import logging
+import signal
+import socket
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from types import FrameType, TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from .errors import PairbusError
@@ -43,6 +50,7 @@ log = logging.getLogger(__name__)
 _MOMENT = 0.01
 # What is cancelled may begin new work to clean up, which is cancelled in its turn; but not without end.
 _CANCEL_ROUNDS = 5
+_OTHER_SIGNALS = tuple(int(number) for number in signal.valid_signals() if number != signal.SIGINT)
 
 
 class PortalClosed(PairbusError):
@@ -151,6 +159,64 @@ class _Threads(concurrent.futures.ThreadPoolExecutor):
         return future
 
 
+class _CtrlC:
+    """Ctrl-C on the main thread, put off while that runs the loop. Rule 9."""
+
+    def __init__(self, portal: Portal, loop: asyncio.AbstractEventLoop) -> None:
+        self._portal = portal
+        self._loop = loop
+        self._count = 0
+        self._is_heard = False
+        # What comes while the loop is about to wait is not seen before it wakes up. So it is woken: Python
+        # writes a byte here when a signal comes, whatever it does just then.
+        self._heard, self._bell = socket.socketpair()
+        self._heard.setblocking(False)
+        self._bell.setblocking(False)
+        loop.add_reader(self._heard, self._heard.recv, 1024)
+
+    def put_off(self) -> None:
+        """From now on. ValueError where this is not what Python takes for the main thread, as in a program
+        that Python is a part of.
+        """
+        self._count, self._is_heard = 0, False
+        _signal.signal(signal.SIGINT, self._take)
+
+    def __enter__(self) -> None:
+        """It is put off already: nothing may come in between."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self._count and error is None:
+            raise KeyboardInterrupt
+
+    def run_loop(self) -> None:
+        """Run the loop, with the loan; it stops for Ctrl-C."""
+        before = _signal.set_wakeup_fd(self._bell.fileno(), warn_on_full_buffer=False)
+        try:
+            self._loop.run_forever()
+        finally:
+            with suppress(OSError, ValueError):  # who set the other one has closed it
+                _signal.set_wakeup_fd(before)
+
+    def close(self) -> None:
+        """The loop has ended."""
+        self._heard.close()
+        self._bell.close()
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        self._count += 1
+        if self._count == 1:
+            self._portal._schedule(self._hear)
+        elif self._count == 2 and not self._is_heard and self._loop.is_running():
+            raise KeyboardInterrupt
+
+    def _hear(self) -> None:
+        self._is_heard = True
+        self._portal._stop()
+
+
 class Portal:
     """One event loop on one daemon thread."""
 
@@ -173,6 +239,7 @@ class Portal:
         self._loan = threading.Lock()  # of whoever runs the loop
         self._runner: int | None = None
         self._lent_for: _Call[Any] | None = None
+        self._ctrl_c = _CtrlC(self, self._loop) if lends else None
         self._loans = 0
         self._wanted = threading.Lock()  # let go when the portal's thread is to run the loop
         self._wanted.acquire()
@@ -241,8 +308,9 @@ class Portal:
         try:
             if self._has_ended:
                 raise PortalClosed("The event loop has been closed.")
-            if call.borrows and not self._is_over and self._loan.acquire(blocking=False):
-                is_done = self._run_until_done(call)
+            lent = self._run_if_lent(call) if call.borrows and not self._is_over else None
+            if lent is not None:
+                is_done = lent
             elif not self._schedule(self._begin, call):
                 raise PortalClosed("The event loop has been closed.")
             elif self._lends and not self._loan.locked():
@@ -257,12 +325,28 @@ class Portal:
             raise PortalClosed(f"The event loop did not answer within {timeout:g} s.")
         return call.result()
 
-    def _run_until_done(self, call: _Call[Any]) -> bool:
+    def _run_if_lent(self, call: _Call[Any]) -> bool | None:
+        """Run the loop here, unless somebody else does: whether the call is done, or None."""
+        ctrl_c = self._ctrl_c
+        if ctrl_c is None or threading.current_thread() is not threading.main_thread():
+            if self._loan.acquire(blocking=False):
+                return self._run_until_done(call, self._loop.run_forever)
+            return None
+        try:
+            ctrl_c.put_off()
+        except ValueError:
+            return None
+        with ctrl_c:  # before the loan is asked for: whoever has it must come to give it back
+            if self._loan.acquire(blocking=False):
+                return self._run_until_done(call, ctrl_c.run_loop)
+            return None
+
+    def _run_until_done(self, call: _Call[Any], run_loop: Callable[[], None]) -> bool:
         """With the loan: run the loop here; whether the call is done, and not the loop over before that."""
         self._runner, self._lent_for = threading.get_ident(), call
         try:
             self._begin(call)
-            self._loop.run_forever()
+            run_loop()
         finally:
             self._runner = self._lent_for = None
             self._loans += 1
@@ -311,6 +395,8 @@ class Portal:
         finally:
             self._has_ended = True
             self._loop.close()
+            if self._ctrl_c is not None:
+                self._ctrl_c.close()
             for call in list(self._calls):
                 call.fail(PortalClosed("The event loop has been closed."))
 
@@ -349,13 +435,19 @@ class Portal:
 
 def _may_borrow() -> bool:
     """Rule 9."""
-    if threading.current_thread() is threading.main_thread():
-        return False
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return True
+        return threading.current_thread() is not threading.main_thread() or _has_only_ctrl_c()
     return False
+
+
+def _has_only_ctrl_c() -> bool:
+    """Whether no signal but that of Ctrl-C, with what Python does for it, has a handler of Python's."""
+    handler_of = _signal.getsignal
+    return handler_of(signal.SIGINT) is signal.default_int_handler and not any(
+        map(callable, map(handler_of, _OTHER_SIGNALS))
+    )
 
 
 def _tell(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -6,17 +6,19 @@ import asyncio
 import contextvars
 import gc
 import operator
+import signal
 import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
+from pairbus import portal as portal_module
 from pairbus.portal import Portal, PortalClosed, PortalReentered
 from tests.logs import our_lines
 from tests.waiting import PATIENCE
@@ -46,6 +48,14 @@ def lending() -> Iterator[Portal]:
     portal = Portal("portal-of-a-test", lends=True)
     yield portal
     portal.close(timeout=PATIENCE)
+
+
+@pytest.fixture
+def lending_to_main(lending: Portal, monkeypatch: pytest.MonkeyPatch) -> Portal:
+    """In a program that has no handler but Python's for Ctrl-C; that of the test's own deadline stays."""
+    others = [number for number in portal_module._OTHER_SIGNALS if number != signal.SIGALRM]
+    monkeypatch.setattr(portal_module, "_OTHER_SIGNALS", others)
+    return lending
 
 
 def on_a_thread(work: Callable[[], T]) -> T:
@@ -312,15 +322,125 @@ def borrow(portal: Portal) -> int:
     return threading.get_ident()
 
 
+def run_here(portal: Portal, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Have a coroutine function run on the own thread."""
+    me = threading.get_ident()
+
+    async def work_if_here() -> bool:
+        if threading.get_ident() != me:
+            return False  # the portal's thread was quicker
+        await work()
+        return True
+
+    ends = time.monotonic() + PATIENCE
+    while not portal.run(work_if_here):
+        assert time.monotonic() < ends, "the loop was never lent"
+
+
 def test_a_thread_that_calls_alone_runs_the_loop_itself(lending: Portal) -> None:
     assert on_a_thread(lambda: borrow(lending)) != threading.get_ident()
 
 
-def test_the_main_thread_borrows_nothing(lending: Portal) -> None:
-    """What a handler of a signal raises there would end whatever the loop is about."""
-    assert threading.get_ident() not in {lending.run(where) for _ in range(50)}
-    on_a_thread(lambda: borrow(lending))
-    assert threading.get_ident() not in {lending.run(where) for _ in range(50)}
+def test_the_main_thread_runs_the_loop_itself_too(lending_to_main: Portal) -> None:
+    borrow(lending_to_main)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    on_a_thread(lambda: borrow(lending_to_main))
+    borrow(lending_to_main)
+
+
+@pytest.mark.parametrize("when", ["at once", "while it waits"])
+def test_ctrl_c_is_raised_when_the_loop_has_stopped_for_it(lending_to_main: Portal, when: str) -> None:
+    """Not amid what the loop is about, wherever it comes: the turn is done to its end."""
+    done: list[str] = []
+    cancelled = threading.Event()
+
+    def interrupt() -> None:
+        signal.raise_signal(signal.SIGINT)
+        done.append("the turn")
+
+    async def wait_for_ever() -> None:
+        if when == "at once":
+            interrupt()
+        else:
+            asyncio.get_running_loop().call_soon(interrupt)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_here(lending_to_main, wait_for_ever)
+    assert done == ["the turn"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert cancelled.wait(PATIENCE)
+    assert lending_to_main.run(double, 4) == 8
+
+
+def test_ctrl_c_wakes_a_loop_that_waits_or_is_about_to(lending_to_main: Portal) -> None:
+    main = threading.get_ident()
+    for _ in range(30):
+        begun = threading.Event()
+
+        async def wait_for_ever(begun: threading.Event = begun) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        def interrupt(begun: threading.Event = begun) -> None:
+            begun.wait(PATIENCE)
+            signal.pthread_kill(main, signal.SIGINT)
+
+        interrupter = threading.Thread(target=interrupt)
+        interrupter.start()
+        with pytest.raises(KeyboardInterrupt):
+            run_here(lending_to_main, wait_for_ever)
+        interrupter.join(PATIENCE)
+    assert lending_to_main.run(double, 4) == 8
+
+
+def test_who_presses_ctrl_c_twice_gets_out_of_what_blocks_the_loop(lending_to_main: Portal) -> None:
+    async def block() -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        done.append("never")
+
+    done: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        run_here(lending_to_main, block)
+    assert done == []
+    assert lending_to_main.run(double, 4) == 8
+    borrow(lending_to_main)
+
+
+def test_a_main_thread_with_handlers_of_its_own_borrows_nothing(lending_to_main: Portal) -> None:
+    """What they raise would end whatever the loop is about, and a call that they make would be refused."""
+    called = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: called.append(lending_to_main.run(double, 4)))
+    try:
+
+        async def interrupt() -> int:
+            signal.pthread_kill(main, signal.SIGUSR1)
+            return await where()
+
+        main = threading.get_ident()
+        borrowed = {lending_to_main.run(where) for _ in range(50)} | {lending_to_main.run(interrupt)}
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert main not in borrowed
+    assert called == [8]
+    borrow(lending_to_main)
+
+
+def test_a_thread_that_python_does_not_take_for_the_main_one_borrows_nothing(
+    lending: Portal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where Python is a part of another program."""
+
+    def check() -> None:
+        me = threading.current_thread()
+        monkeypatch.setattr(threading, "main_thread", lambda: me)
+        assert threading.get_ident() not in {lending.run(where) for _ in range(50)}
+
+    on_a_thread(check)
 
 
 def test_a_thread_with_a_loop_of_its_own_borrows_nothing(lending: Portal) -> None:
