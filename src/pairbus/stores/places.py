@@ -101,7 +101,10 @@ def parse_place(given: RecordPlace | str) -> RecordPlace:
         return Path(given).absolute()
     scheme = found[1].lower()
     if scheme == "file":
-        return Path(unquote(str(given)[len("file://") :])).absolute()
+        directory = unquote(str(given)[len("file://") :])
+        if not directory.startswith("/"):
+            raise ConfigurationError("a directory is written as a path, or as file:///PATH without a host")
+        return Path(directory)
     if scheme not in _FORMS:
         known = ", ".join(f"{one}://" for one in sorted(_FORMS))
         raise ConfigurationError(
@@ -119,7 +122,9 @@ def _parse_uri(scheme: str, given: str) -> StoreUri:
     if parts.fragment or parts.password is not None or (scheme == "s3" and parts.username is not None):
         raise _secretive(scheme)
     path = unquote(parts.path).strip("/")
-    if any(part in ("", ".", "..") for part in path.split("/")[:-1]) or path in (".", ".."):
+    # Of a backslash, or of dots, some services make another path: what was put would not be listed.
+    parts_of_path = path.split("/") if path else []
+    if not path.isprintable() or "\\" in path or not {"", ".", ".."}.isdisjoint(parts_of_path):
         raise _malformed(scheme)
     names, rest = _take_names(scheme, options)
     endpoint, is_plain = _take_endpoint(rest.pop("endpoint", ""))
