@@ -88,7 +88,7 @@ def test_segments_become_a_table_of_few_files(tmp_path: Path) -> None:
     assert table["moved"][0].as_py() == datetime.fromtimestamp(2.0, UTC)
 
 
-def test_objects_become_files_by_day(tmp_path: Path) -> None:
+def test_objects_become_files_by_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = DirectoryStore(tmp_path)
     writer = CommitWriter(store, KIND, is_chained=True, gather=0.0)
     for number in range(6):
@@ -100,6 +100,10 @@ def test_objects_become_files_by_day(tmp_path: Path) -> None:
         days = [day_of(name) for name in files.table.files]
         assert days.count("1970-01-01") <= 3
     assert set(days) == {"1970-01-01", "1970-01-02"}
+    with monkeypatch.context() as patch:
+        patch.setattr(parquet, "read_table", None)
+        patch.setattr("pairbus.ledger.store_files.seal_of", None)
+        assert compact_store(store, KIND, _write_days).segments == 0, "and nothing is read for it"
 
 
 def test_rows_that_are_none_are_counted(tmp_path: Path) -> None:

@@ -44,10 +44,11 @@ def manifest_name(kind: str, number: int) -> str:
 
 def compact_store(store: RecordStore, kind: str, write: DayWriter) -> Compaction:
     """Put the rows of all objects into the table."""
+    files = StoreFiles.list(store, kind, is_audited=False)
+    if not files.fresh:  # asked every 15 minutes, and tables are not read for nothing
+        return Compaction(manifest=_table(files, files.table.manifest.generation))
     files = StoreFiles.list(store, kind)
     before = files.table.manifest
-    if not files.fresh:
-        return Compaction(manifest=_table(files, before.generation))
     audit = files.audit(must_succeed=False)
     number = before.generation + 1
     written = write(files, number)
