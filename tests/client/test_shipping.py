@@ -16,12 +16,12 @@ from pairbus import ConfigurationError, Observer, PairedServiceBusClient
 from pairbus.client.state.records import KIND, RedirectRecord, SegmentRecords
 from pairbus.client.state.shipping import RecordShipper
 from pairbus.clock import SystemClock
-from pairbus.ledger.chain import IDLE_SILENCE, SILENCE, is_silent, tell_behind, tell_silent
 from pairbus.ledger.operation_log import OperationLog
 from pairbus.ledger.receipts import KIND as RECEIPTS
 from pairbus.ledger.record_files import RecordFiles
 from pairbus.ledger.segment import SegmentWriter, parse_lines, read_segment
 from pairbus.ledger.shipped import shipped_to
+from pairbus.ledger.silence import IDLE_SILENCE, SILENCE, is_silent, tell_behind, tell_silent
 from pairbus.ledger.store_files import StoreFiles, read_side_by_side
 from pairbus.plumbing.files import hold_alone
 from pairbus.stores.object_store import ObjectStore

@@ -23,7 +23,6 @@ from pairbus.client.state.records import KIND as REDIRECTS
 from pairbus.client.state.records import UNKNOWN, RedirectRecord
 from pairbus.client.state.shipping import RecordShipper
 from pairbus.clock import ManualClock
-from pairbus.ledger.chain import tell_behind, tell_silent
 from pairbus.ledger.commit_objects import CommitWriter, open_writer
 from pairbus.ledger.plain_compaction import compact_plainly
 from pairbus.ledger.receipts import KIND as RECEIPTS
@@ -38,6 +37,7 @@ from pairbus.ledger.segment import (
     parse_lines,
     read_segment,
 )
+from pairbus.ledger.silence import tell_behind, tell_silent
 from pairbus.ledger.store_files import StoreFiles, begin_anew
 from pairbus.spark.redirects import _Found
 from pairbus.stores.errors import CallHungError, RecordStoreError

@@ -45,12 +45,10 @@ _FIRST = "0" * 64
 LINK_MARK = '{"chain":'
 _MARK = LINK_MARK.encode()
 _SUFFIX = ".head"
-_NOBODY = "idle"
+#: Whose sign it is that rule 7 speaks of.
+NOBODY = "idle"
 # In the name of a segment: when it was begun, by whom, and the number of its first commit.
 _NAME = re.compile(r"^\.?[0-9A-Za-z]+-\d{13,}-(.+)-(\d{8,})\.jsonl")
-#: Who ships its records tells its head anew at least three times in so long, or, having none yet, in so long.
-SILENCE = 180.0
-IDLE_SILENCE = 360.0
 # So many open chains are named.
 _NAMED = 10
 
@@ -91,7 +89,7 @@ class ChainHead:
 
     def as_nobody(self) -> ChainHead:
         """Rule 7."""
-        return replace(self, writer=_NOBODY, since=0.0, at=0.0)
+        return replace(self, writer=NOBODY, since=0.0, at=0.0)
 
     def as_beginning(self) -> ChainHead:
         """The same writer, before its first commit."""
@@ -383,40 +381,6 @@ def moment(at: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
 
 
-def host_of(writer: str) -> str:
-    """The host that a writer has named itself by."""
-    return writer.rpartition("-")[0]
-
-
-def is_behind(head: ChainHead) -> bool:
-    """Whether its writer may have more on another disk."""
-    return head.is_shipped and head.is_open and not head.is_adopted and head.writer != _NOBODY
-
-
-def is_silent(head: ChainHead, *, now: float) -> bool:
-    """Whether such a writer was not heard of for longer than those that ship are silent; see `SILENCE`."""
-    return is_behind(head) and now - head.at > (SILENCE if head.commits else IDLE_SILENCE)
-
-
-def tell_behind(heads: Iterable[HeadFile]) -> list[str]:
-    """Up to when there are the records of each host that may have more."""
-    since: dict[str, float] = {}
-    for _, head in heads:
-        if head is not None and is_behind(head):
-            host = host_of(head.writer)
-            since[host] = min(head.at, since.get(host, head.at))
-    return [f"{host} up to {moment(at)}" for host, at in sorted(since.items())]
-
-
-def tell_silent(heads: Iterable[HeadFile], *, now: float) -> list[str]:
-    """What is to be said of hosts that are silent."""
-    return [
-        f"host {host_of(head.writer)}: records up to {moment(head.at)}"
-        for _, head in heads
-        if head is not None and is_silent(head, now=now)
-    ]
-
-
 class ChainCover(NamedTuple):
     """How much of a chain a table has taken over, and whether its writer had ended."""
 
@@ -496,7 +460,7 @@ def audit_chains(
     for path, head in heads:
         if head is None:
             gaps.append(f"{path} was edited, or cannot be read")
-        elif head.writer != _NOBODY:
+        elif head.writer != NOBODY:
             anchors.setdefault(head.writer, []).append(head)
     anchored: dict[str, int] = {}
     begun: set[str] = set()

@@ -24,13 +24,13 @@ from pairbus.ledger.chain import (
     HeadFile,
     is_unchained,
     split_commits,
-    tell_silent,
 )
 from pairbus.ledger.columns import cells_of, columns_of
 from pairbus.ledger.generation import Manifest
 from pairbus.ledger.record_files import RecordFiles
 from pairbus.ledger.segment import SegmentRead, adopt_segments, parse_lines
 from pairbus.ledger.shipped import shipped_to
+from pairbus.ledger.silence import tell_silent
 from pairbus.ledger.store_files import StoreFiles, begin_anew
 from pairbus.pairing.names import TRANSFER_SEGMENT
 from pairbus.stores.places import RecordPlace, StoreUri

@@ -5,7 +5,7 @@
 2. Heads are read first and put last: what a head tells of is then there. Before the first segment of a writer
    it is told that there is one. Where a segment is just being closed that its head tells of already, all of
    that writer is left to the next round. Of one that runs, the head is told anew now and then, though nothing
-   was written, so that its silence says that it has died; see `SILENCE` in `ledger.chain`.
+   was written, so that its silence says that it has died; see `ledger.silence`.
 3. Whoever has the state directory next adopts what a dead process left open, ships it, and tells the end of
    its chain. That a writer runs is known by a lock, which ends with it.
 4. A put that fails is made again with the next round, from the same segment. Nothing is removed before that.
