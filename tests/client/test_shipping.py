@@ -146,6 +146,8 @@ def test_a_dead_host_is_told_in_a_directory_too(tmp_path: Path) -> None:
     later = SystemClock().now() + 2 * SILENCE
     (told,) = tell_silent(files.later, now=later)
     assert told.startswith("host ")
+    (told,) = tell_silent(files.later, now=SystemClock().now() - 2 * SILENCE)
+    assert "its clock is ahead" in told, "nobody could tell for so long that it has died"
     assert tell_silent(RecordFiles.list(own, KIND).later, now=later) == [], "here all is told at once"
     records.close(ends=True)
     shipper.ship()

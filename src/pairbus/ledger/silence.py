@@ -1,4 +1,8 @@
-"""Hosts that have not shipped all of their records, by the heads that they tell in the shared place."""
+"""Hosts that have not shipped all of their records, by the heads that they tell in the shared place.
+
+A head has the time of its host. By a clock that is ahead of ours, a host that has died would not be silent
+for as long as that. So what is told of a time to come counts as silence too.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from .chain import NOBODY, ChainHead, HeadFile, moment
 #: Who ships its records tells its head anew at least three times in so long, or, having none yet, in so long.
 SILENCE = 180.0
 IDLE_SILENCE = 360.0
+_AHEAD = ", which is yet to come: its clock is ahead of this one, and nobody can tell whether it still runs"
 
 
 def host_of(writer: str) -> str:
@@ -23,7 +28,8 @@ def is_behind(head: ChainHead) -> bool:
 
 def is_silent(head: ChainHead, *, now: float) -> bool:
     """Whether such a writer was not heard of for longer than those that ship are silent; see `SILENCE`."""
-    return is_behind(head) and now - head.at > (SILENCE if head.commits else IDLE_SILENCE)
+    longest = SILENCE if head.commits else IDLE_SILENCE
+    return is_behind(head) and not -SILENCE <= now - head.at <= longest
 
 
 def tell_behind(heads: Iterable[HeadFile]) -> list[str]:
@@ -39,7 +45,7 @@ def tell_behind(heads: Iterable[HeadFile]) -> list[str]:
 def tell_silent(heads: Iterable[HeadFile], *, now: float) -> list[str]:
     """What is to be said of hosts that are silent."""
     return [
-        f"host {host_of(head.writer)}: records up to {moment(head.at)}"
+        f"host {host_of(head.writer)}: records up to {moment(head.at)}{_AHEAD if head.at > now else ''}"
         for _, head in heads
         if head is not None and is_silent(head, now=now)
     ]
