@@ -199,7 +199,7 @@ def test_names_for_a_screen_reader(seen: Any) -> None:
 
 def test_by_keyboard(seen: list[str]) -> None:
     assert seen[0] == "Skip to content"
-    assert seen[-1] == "Backlog"
+    assert seen[-2:] == ["Backlog", "main of backlog"]
 
 
 def test_a_look_into_a_queue(seen: Any) -> None:

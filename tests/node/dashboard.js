@@ -138,6 +138,9 @@ await check("by keyboard", async () => {
   }
   await page.keyboard.press("Enter");
   await page.locator("main[data-view=backlog] h1").waitFor();
+  await page.getByRole("link", { name: "Skip to content" }).focus();
+  await page.keyboard.press("Enter");
+  met.push(await page.evaluate(() => `${document.activeElement.id} of ${document.getElementById("main").dataset.view}`));
   return met;
 });
 

@@ -49,6 +49,7 @@ class SourceCollector:
         self._changed = asyncio.Event()
         self._listeners: set[asyncio.Event] = set()
         self._moved: dict[str, deque[tuple[float, int]]] = {pair.name: deque() for pair in watched.pairs}
+        self._is_there: dict[str, tuple[bool, bool]] = {}
         self._watches = [Watch(source, self._clock, self._changed.set) for source in self._sources()]
         self._numbers = itertools.count(1)
         self._has_failed = False
@@ -85,10 +86,10 @@ class SourceCollector:
             self._keep_history()
             await asyncio.wait({self._writing}, timeout=_WRITE_WAIT)
 
-    def poke(self, *names: str) -> None:
-        """Look at these sources again at once."""
+    def poke(self, *names: str, of: str | None = None) -> None:
+        """Look at these sources again at once, of one pair or of all."""
         for watch in self._watches:
-            if watch.source.name in names:
+            if watch.source.name in names and of in (None, watch.source.of):
                 watch.poke()
 
     @asynccontextmanager
@@ -157,12 +158,13 @@ class SourceCollector:
         left = None if active is None else max(active - drain["waiting"], 0)
         is_draining = drain["state"] == "running" and rate > 0 and left
         drain["seconds_left"] = left / rate if is_draining and left is not None else None
+        self._look_again(name, backlog)
         states = {entity["path"]: entity for entity in pair["entities"]}
         fresh = self._history.note_states(name, states, now=now)
-        money = pair["money"]
+        money, is_seen = pair["money"], backlog is not None and readings["backlog"].error is None
         sums = {
-            "active": active,
-            "dead": None if backlog is None else backlog["dead_letters"],
+            "active": active if is_seen else None,
+            "dead": backlog["dead_letters"] if is_seen else None,
             "oldest": max((now - one["oldest"] for one in pair["waiting"]["paths"]), default=0.0),
             "moved": drain["moved"],
             "spool": pair["spool"]["messages"],
@@ -172,6 +174,17 @@ class SourceCollector:
         if fresh:
             self.history_number = next(self._numbers)
         return pair
+
+    def _look_again(self, name: str, backlog: Facts | None) -> None:
+        """What waits for whom is looked at seldom, since that is billed; but once more as soon as the first
+        message or dead letter is there, or the last one is gone: or the page would contradict itself.
+        """
+        if backlog is None:
+            return
+        is_there = (backlog["active"] > 0, backlog["dead_letters"] > 0)
+        if self._is_there.setdefault(name, is_there) != is_there:
+            self._is_there[name] = is_there
+            self.poke("waiting", of=name)
 
     def _rate(self, name: str, handled: int, now: float) -> float:
         """Messages a second over the last seconds; a count that has become less is that of another drain, and

@@ -78,7 +78,7 @@ class Doorkeeper:
         if scheme.lower() == "bearer" and hmac.compare_digest(shown.strip().encode(), self._token.encode()):
             return None
         return JSONResponse(
-            {"error": "this needs 'Authorization: Bearer TOKEN'; the dashboard told its token at its start"},
+            {"error": "this needs 'Authorization: Bearer TOKEN', as the dashboard was started with"},
             status_code=401,
             headers={"WWW-Authenticate": "Bearer"},
         )

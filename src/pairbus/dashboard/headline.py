@@ -18,6 +18,8 @@ from .picture import Facts
 _STALE = 30.0
 # In seconds, as in the alerts: how long a backlog may lie there undrained, and how old it may become.
 _UNDRAINED, _OLD = 600.0, 1800.0
+# How full a spool may be before it takes no more: what is left is less than most messages need.
+_FULL = 0.99
 # Names that a line has room for.
 _MOST_NAMES, _LONGEST_NAME, _LONGEST_NAMES = 3, 40, 80
 # A state of entities, how bad it is, the alert, and what is said of one or of many.
@@ -43,9 +45,11 @@ def headline(pairs: Sequence[Facts], *, budget: Decimal | None, now: float) -> F
     """The one thing to know at three in the morning, and what follows it: the worst first."""
     said: list[Facts] = []
     for pair in pairs:
-        said += _troubles(pair, budget=budget, now=now)
+        said += _troubles(pair, now=now)
+    if budget is not None:
+        said += _of_money([pair["money"] for pair in pairs if pair["money"]], budget)
     said.sort(key=lambda one: ("bad", "warn").index(one["level"]))
-    return {"level": said[0]["level"] if said else "good", "said": said, "safety": _safety(pairs)}
+    return {"level": said[0]["level"] if said else "good", "said": said, "safety": _safety(pairs, now)}
 
 
 def blinded(why: str) -> Facts:
@@ -55,7 +59,7 @@ def blinded(why: str) -> Facts:
     return {"level": "bad", "said": [said], "safety": "Use pairbus status on a terminal instead."}
 
 
-def _safety(pairs: Sequence[Facts]) -> str:
+def _safety(pairs: Sequence[Facts], now: float) -> str:
     """Whether anything is lost, in a sentence."""
     lost = sum(pair["verdict"]["lost"] for pair in pairs if pair["verdict"])
     if lost:
@@ -69,8 +73,8 @@ def _safety(pairs: Sequence[Facts]) -> str:
     if waiting + spooled:
         kept += f": {_count(waiting + spooled, 'message waits', 'messages wait')} in {' and '.join(places)}"
     kept += "."
-    if any(pair["backlog"] is None and pair["sources"].get("backlog") for pair in pairs):
-        kept += " How many wait in the backlog cannot be seen now."
+    if any("backlog" in _blind(pair, now) for pair in pairs):
+        kept += " The backlog cannot be seen now, so its number is not known or old."
     if any(_refuses(pair) for pair in pairs):
         return f"Sends fail now: applications get an error. {kept}"
     return kept
@@ -80,10 +84,15 @@ def _refuses(pair: Facts) -> bool:
     """Whether some sends raise: for a fault, or since neither side takes them and no spool does."""
     is_down = any(entity["state"] == "failed_over" for entity in pair["entities"])
     return any(entity["state"] == "faulted" for entity in pair["entities"]) or any(
-        client["fault"] or (is_down and client["queues"] and not client["usable"] and not client["spool"])
+        client["fault"]
+        or (is_down and client["queues"] and not client["usable"] and not _has_room(client["spool"]))
         for client in pair["clients"]
         if not client["is_gone"]
     )
+
+
+def _has_room(spool: Facts | None) -> bool:
+    return bool(spool and spool["bytes"] < _FULL * spool["limit"])
 
 
 def _count(number: int, one: str, many: str) -> str:
@@ -105,26 +114,40 @@ def _stranded(pair: Facts, now: float) -> Iterable[tuple[str, str, float | None]
     """Messages that wait longer than they should, as the alerts of the same names have it. While an entity is
     failed over a backlog is as it should be, and whoever drains it may be about to come.
     """
-    active = pair["backlog"]["active"] if pair["backlog"] else 0
+    active, drain = pair["backlog"]["active"] if pair["backlog"] else 0, pair["drain"]
+    is_paused = drain["state"] == "paused"
     since = {one["path"]: one["oldest"] for one in pair["waiting"]["paths"]}
     longest = min(since, key=since.__getitem__, default=None)
     oldest = now - since[longest] if longest is not None else 0.0
     is_outage = any(entity["state"] == "failed_over" for entity in pair["entities"])
-    if active and not pair["drain"]["pumps"] and (oldest > _UNDRAINED or not is_outage):
+    if active and (is_paused or not drain["pumps"]) and (oldest > _UNDRAINED or not is_outage):
         waiting = _count(active, "message waits", "messages wait")
-        yield f"{waiting} in the backlog, and nobody drains it", "NobodyDrains", None
+        reason = "the drain is paused" if is_paused else "nobody drains it"
+        yield f"{waiting} in the backlog, and {reason}", "NobodyDrains", None
     if longest is not None and oldest > _OLD:
         yield f"Messages for {longest} wait", "BacklogOld", since[longest]
 
 
-def _troubles(pair: Facts, *, budget: Decimal | None, now: float) -> Iterable[Facts]:
-    name = pair["name"]
-
+def _saying(name: str) -> _Say:
     def say(
         level: str, text: str, alert: str, why: str | None = None, *, since: float | None = None
     ) -> Facts:
         return {"level": level, "pair": name, "text": text, "alert": alert, "why": why, "since": since}
 
+    return say
+
+
+def _blind(pair: Facts, now: float) -> list[str]:
+    """Sources that say nothing now, and have not for a while."""
+    return sorted(
+        source
+        for source, reading in pair["sources"].items()
+        if reading["error"] and (reading["at"] is None or now - reading["at"] > _STALE)
+    )
+
+
+def _troubles(pair: Facts, *, now: float) -> Iterable[Facts]:
+    say = _saying(pair["name"])
     if pair["verdict"] and (lost := pair["verdict"]["lost"]):
         text = _count(lost, "message is lost", "messages are lost")
         told = datetime.fromtimestamp(pair["verdict"]["at"], UTC)
@@ -144,13 +167,11 @@ def _troubles(pair: Facts, *, budget: Decimal | None, now: float) -> Iterable[Fa
     for text, alert, since in _stranded(pair, now):
         yield say("warn", text, alert, since=since)
     yield from _of_messages(pair, say)
-    yield from _of_money(pair["money"], budget, say)
-    blind = sorted(
-        source
-        for source, reading in pair["sources"].items()
-        if reading["error"] and (reading["at"] is None or now - reading["at"] > _STALE)
-    )
-    if blind:
+    if gone := [one for one in pair["clients"] if one["is_gone"]]:
+        theirs = "its client" if len(gone) == 1 else "their clients"
+        text = f"{_names([one['id'] for one in gone])} ended without closing {theirs}"
+        yield say("warn", text, "ClientGone")
+    if blind := _blind(pair, now):
         why = pair["sources"][blind[0]]["error"]
         yield say("warn", f"Cannot be seen now: {', '.join(blind)}", "SourceBlind", why)
 
@@ -166,10 +187,15 @@ def _of_clients(running: Sequence[Facts], say: _Say) -> Iterable[Facts]:
         yield say("bad", f"No backlog queue takes messages of {ids(stranded)}", "NoRotationLeft")
     if unwritten := [one for one in running if one["records_lost"]]:
         lost = _count(sum(one["records_lost"] for one in unwritten), "redirect record", "redirect records")
-        yield say("bad", f"{ids(unwritten)} could not write {lost}", "RecordsNotWritten")
+        yield say("warn", f"{ids(unwritten)} could not write {lost}", "RecordsNotWritten")
     if unshipped := [one for one in running if one["shipping"] and one["shipping"]["last_error"]]:
         why = unshipped[0]["shipping"]["last_error"]
         yield say("warn", f"Records of {ids(unshipped)} cannot be shipped", "RecordsNotShipped", why)
+
+
+def _fullness(client: Facts) -> float:
+    spool = client["spool"]
+    return spool["bytes"] / spool["limit"] if spool and spool["limit"] and not client["is_gone"] else 0.0
 
 
 def _of_messages(pair: Facts, say: _Say) -> Iterable[Facts]:
@@ -179,8 +205,10 @@ def _of_messages(pair: Facts, say: _Say) -> Iterable[Facts]:
     if backlog and (missing := len(backlog["missing"])):
         text = _count(missing, "backlog queue is missing", "backlog queues are missing")
         yield say("warn", text, "BacklogQueuesMissing")
-    if spool["limit"] and spool["bytes"] > 0.5 * spool["limit"]:
-        yield say("bad", f"The spool is {spool['bytes'] / spool['limit']:.0%} full", "SpoolFilling")
+    if filling := [one for one in map(_fullness, pair["clients"]) if one > 0.5]:
+        fullest = max(filling)
+        text = f"The spool is {fullest:.0%} full" if fullest < _FULL else "The spool is full: sends fail"
+        yield say("bad", text, "SpoolFilling")
     if spool["refused"] or spool["damaged"]:
         refused = _count(spool["refused"], "refused message", "refused messages")
         damaged = _count(spool["damaged"], "damaged part", "damaged parts")
@@ -192,14 +220,16 @@ def _of_messages(pair: Facts, say: _Say) -> Iterable[Facts]:
         yield say("warn", "The last verdict is incomplete: records are missing", "VerdictNotClean")
 
 
-def _of_money(money: Facts | None, budget: Decimal | None, say: _Say) -> Iterable[Facts]:
-    if budget is None or not money:
-        return
-    spent = f"{money['total']} {money['currency']} are spent"
-    if Decimal(money["total"]) > budget:
-        yield say("warn", f"{spent}, above the budget of {budget}", "BudgetSpent")
-    elif money["is_outage"] and Decimal(money["in_a_day"]) > budget:
-        hours = (budget - Decimal(money["total"])) / Decimal(money["per_hour"])
-        text = f"The outage passes the budget of {budget} in {hours:.1f} h"
-        why = f"{spent}, {money['per_hour']} an hour, {money['in_a_day']} in a day"
+def _of_money(sums: Sequence[Facts], budget: Decimal) -> Iterable[Facts]:
+    """A budget is that of all pairs together, as in the alerts."""
+    total, per_hour, in_a_day = (
+        sum((Decimal(one[name]) for one in sums), Decimal(0)) for name in ("total", "per_hour", "in_a_day")
+    )
+    say, spent = _saying(""), f"{total:.2f} {sums[0]['currency']} are spent" if sums else ""
+    if total > budget:
+        yield say("warn", f"{spent}, above the budget of {budget:.2f}", "BudgetSpent")
+    elif any(one["is_outage"] for one in sums) and in_a_day > budget and per_hour > 0:
+        hours = (budget - total) / per_hour
+        text = f"The outage passes the budget of {budget:.2f} in {hours:.1f} h"
+        why = f"{spent}, {per_hour:.2f} an hour, {in_a_day:.2f} in a day"
         yield say("warn", text, "BudgetForecast", why)

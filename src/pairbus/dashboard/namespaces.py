@@ -120,7 +120,13 @@ async def peek(ready_file: Path, namespace: str, path: str, *, is_dead: bool = F
     finally:
         await source.close()
         await transport.close()
-    return {"namespace": namespace, "path": path, "is_dead": is_dead, "messages": list(map(_describe, page))}
+    return {
+        "namespace": namespace,
+        "path": path,
+        "is_dead": is_dead,
+        "is_partial": len(page) == _MOST_PEEKED,
+        "messages": list(map(_describe, page)),
+    }
 
 
 async def _peek_once(source: BacklogSource) -> list[Peeked]:

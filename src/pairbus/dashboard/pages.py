@@ -87,7 +87,8 @@ class Pages:
         return PlainTextResponse("ok\n")
 
     async def _metrics(self, request: Request) -> Response:
-        text = write_metrics(self._collector.picture, self._collector.readings())
+        # On a thread: those of thousands of entities take a second or two.
+        text = await asyncio.to_thread(write_metrics, self._collector.picture, self._collector.readings())
         return Response(text, media_type=CONTENT_TYPE)
 
     async def _state(self, request: Request) -> Response:

@@ -67,15 +67,16 @@ export function depth(history, now, backlog) {
   const from = begin(history, now);
   const samples = history.samples.filter(one => one.active !== null && one.active !== undefined && one.at >= from);
   if (backlog) samples.push({ at: now, active: backlog.active, dead: backlog.dead_letters });
-  if (samples.length < 2) return h("p", { class: "none" }, "The chart begins with the second look.");
+  if (samples.length < 2) return h("p", { class: "none" }, backlog ? "The chart begins with the second look." : "Nothing is known of the backlog.");
   const height = 130, head = 16;
   const most = round(Math.max(...samples.map(one => Math.max(one.active, one.dead ?? 0)), 2));
   const x = at => (10 * place(at, from, now)).toFixed(1);
   const y = value => (height - (height - head) * value / most).toFixed(1);
   const last = samples[samples.length - 1];
-  const stairs = name => samples.map((one, index) => `${index ? `H${x(one.at)}` : ""}V${y(one[name] ?? 0)}`).join("") + "H1000";
+  const stairs = name => samples.map((one, index) => `${index ? `H${x(one.at)}` : ""}V${y(one[name] ?? 0)}`).join("") + (backlog ? "H1000" : "");
   const peak = samples.reduce((best, one) => one.active > best.active ? one : best);
   return h("div", { class: "chart" },
+    h("ul", { class: "legend" }, h("li", { class: "chip depth" }, "waiting"), samples.some(one => one.dead) && h("li", { class: "chip dead" }, "dead letters")),
     h("svg", { height, role: "img", "aria-label":
       `Waiting in the backlog since ${clock(from)}: now ${number(last.active)}, at most ${number(peak.active)} at ${clock(peak.at)}` },
       [most / 2, most].map(value => [h("line", { class: "grid", x2: "100%", y1: y(value), y2: y(value) }),

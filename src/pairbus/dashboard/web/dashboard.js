@@ -18,8 +18,8 @@ let state = null, history = { pairs: {} }, skew = 0, control = false, line = nul
 const now = () => Date.now() / 1000 + skew;
 const past = pair => history.pairs[pair.name] ?? { changes: [], samples: [] };
 const sum = (list, of) => list.reduce((all, one) => all + (of(one) ?? 0), 0);
-const action = (words, what, { slim = true, primary = false, disabled = false } = {}) => control && h("button",
-  { class: [slim && "slim", primary && "main"].filter(Boolean).join(" ") || null, type: "button", disabled, "data-do": JSON.stringify(what) }, words);
+const action = (words, what, { slim = true, primary = false, disabled = false, of = null } = {}) => control && h("button",
+  { "aria-label": of && `${words}: ${of}`, class: [slim && "slim", primary && "main"].filter(Boolean).join(" ") || null, type: "button", disabled, "data-do": JSON.stringify(what) }, words);
 
 // -- views
 
@@ -33,22 +33,23 @@ function overview() {
   const is_seen = pairs.some(pair => pair.backlog);
   const rate = sum(pairs, pair => pair.drain.rate), refused = sum(pairs, pair => pair.spool.refused);
   const left = pairs.map(pair => pair.drain.seconds_left).filter(one => one !== null);
-  const draining = pairs.filter(pair => pair.drain.state === "running").length;
+  const inDrain = state => pairs.filter(pair => pair.drain.state === state).length, draining = inDrain("running"), paused = inDrain("paused");
+  const damaged = sum(pairs, pair => pair.spool.damaged), old = pairs.map(pair => aged(pair, "backlog")).find(Boolean);
   return [
     verdict(),
     h("dl", { class: "figures" },
       figure("Entities down", `${number(down)} of ${number(entities)}`, suspect ? `${count(suspect, "more is", "more are")} suspect` : down ? "listed below" : entities ? "all take messages" : "none is sent to"),
-      figure("Waiting in the backlog", is_seen ? number(waiting) : "not known", oldest ? `the oldest for ${duration(oldest)}` : !is_seen ? "the secondary is not seen" : waiting ? "since when is not known yet" : "nothing waits"),
-      figure("Drain", rate ? `${number(Math.round(rate))} /s` : draining ? "running" : "none", left.length ? `${duration(Math.max(...left))} left` : draining ? "nothing moves now" : "no syphon is running"),
+      figure("Waiting in the backlog", is_seen ? number(waiting) : "not known", is_seen && old ? old : oldest ? `the oldest for ${duration(oldest)}` : !is_seen ? "the secondary is not seen" : waiting ? "since when is not known yet" : "nothing waits"),
+      figure("Drain", rate ? `${number(Math.round(rate))} /s` : draining ? "running" : paused ? "paused" : "none", left.length ? `${duration(Math.max(...left))} left` : draining || paused ? "nothing moves now" : "no syphon is running"),
       figure("Dead letters", number(dead), dead ? "redrive them once the cause is mended" : "none"),
-      figure("Spool", number(sum(pairs, pair => pair.spool.messages)), refused ? `${count(refused, "refused one is", "refused ones are")} kept` : "nothing is refused"),
-      figure("Money this month", spent(pairs), state.budget ? `budget ${state.budget} a month` : "operations, transfer and base charge")),
+      figure("Spool", number(sum(pairs, pair => pair.spool.messages)), refused ? `${count(refused, "refused one is", "refused ones are")} kept` : damaged ? `${count(damaged, "damaged part is", "damaged parts are")} kept` : "nothing is refused"),
+      figure("Money this month", spent(pairs), state.budget ? `budget ${Number(state.budget).toFixed(2)} a month` : "operations, transfer and base charge")),
     pairs.map(pair => [
       title(pair),
       h("section", {}, h("h2", {}, "Entities"), entityTable(pair)),
       h("div", { class: "columns" },
         h("section", {}, h("h2", {}, "Failovers"), timeline(pair, past(pair), now()), changes(pair)),
-        h("section", {}, h("h2", {}, "Backlog over time"), depth(past(pair), now(), pair.backlog))),
+        h("section", {}, h("h2", {}, "Backlog over time"), depth(past(pair), now(), seenBacklog(pair)))),
       h("section", {}, h("h2", {}, "Clients"), clientTable(pair)),
     ]),
   ];
@@ -59,9 +60,9 @@ function verdict() {
   const [first] = said;
   const is_running = state.pairs.some(pair => pair.clients.some(one => !one.is_gone));
   return h("div", { class: `headline ${level}`, role: "region", "aria-label": "What to know first" },
-    h("h1", {}, first ? [name(first), first.text, since(first)].join("") : is_running ? "All is well: every send goes to its primary" : "All is quiet: no client is running"),
+    h("h1", {}, first ? [name(first), first.text, since(first)].join("") : is_running ? "All is well: no entity is down" : "No client is running"),
     h("p", { class: "safety" }, safety),
-    said.length > 0 && h("ul", {}, said.map(one => h("li", { class: one.level }, h("span", {}, one.level === "bad" ? "act now" : "look"),
+    said.length > 0 && h("ul", {}, said.map(one => h("li", { class: one.level }, h("span", {}, one.level === "bad" ? "act now" : "can wait"),
       h("div", { class: "text" }, one !== first && h("p", {}, name(one), one.text, since(one)), one.why && h("p", { class: "dim" }, one.why),
         runbook[one.alert] && h("p", {}, h("b", {}, "Do: "), prose(runbook[one.alert].do))),
       h("a", { class: "small", href: `#/runbook/${one.alert}` }, "Runbook: ", one.alert)))));
@@ -79,7 +80,7 @@ function runbookPage() {
       h("dl", { class: "steps" }, Object.entries(rows).map(([row, text]) => [h("dt", {}, row), h("dd", {}, prose(text))]))))];
 }
 
-const name = one => state.pairs.length > 1 ? `${one.pair}: ` : "";
+const name = one => one.pair && state.pairs.length > 1 ? `${one.pair}: ` : "";
 const figure = (name, value, note) => h("div", {}, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("span", {}, note)));
 const title = pair => state.pairs.length > 1 && h("div", { class: "pair-name" }, h("h2", {}, pair.name),
   pair.primary && h("span", { class: "dim small" }, `${pair.primary} → ${pair.secondary}`));
@@ -90,7 +91,7 @@ function spent(pairs) {
 }
 
 function entityTable(pair) {
-  return few(pair.entities, one => one.path, some => table(`Entities of ${pair.name} and what was sent`, ["Entity", "<State", "Since", "<Why", "To primary", "To backlog", "To spool", "Failed", "Clients"],
+  return few(pair.entities, one => one.path, some => table(`Entities of ${pair.name} and what was sent`, ["Entity", "<State", "Since", "<Why", "To primary", "To backlog", "To spool", "Failed attempts", "Clients"],
     some.map(one => [one.path, h("span", { class: `chip ${one.state}` }, stateWords(one.state)),
       one.since ? h("time", { datetime: new Date(one.since * 1000).toISOString(), title: moment(one.since) }, duration(now() - one.since)) : "",
       one.state === "healthy" ? "" : h("span", { class: "brief", title: one.last_failure ?? one.reason }, one.last_failure ?? one.reason),
@@ -131,7 +132,7 @@ function backlog() {
     title(pair),
     h("div", { class: "columns" },
       h("section", {}, h("h2", {}, "Drain"), drain(pair)),
-      h("section", {}, h("h2", {}, "Depth"), depth(past(pair), now(), pair.backlog))),
+      h("section", {}, h("h2", {}, "Depth"), depth(past(pair), now(), seenBacklog(pair)))),
     h("section", {}, h("h2", {}, "By destination"), destinations(pair)),
     h("section", {}, h("h2", {}, "By queue"), queues(pair)),
     h("section", {}, h("h2", {}, "Dead letters"), deadLetters(pair)),
@@ -165,18 +166,22 @@ function destinations(pair) {
   return [table(`Messages in the backlog of ${pair.name}, by destination`, ["Destination", "Messages", "Bytes", "Oldest", "Put aside", "<Problems", ""],
     pair.waiting.paths.map(one => [one.path, atLeast(number(one.messages)), atLeast(bytes(one.bytes)), duration(now() - one.oldest), number(one.deferred),
       Object.entries(one.problems).map(([why, count]) => `${number(count)} ${why}`).join("; "),
-      action("Drain only this", { action: "drain", pair: pair.name, path: one.path }, { disabled: ACTIVE.includes(pair.drain.state) })]),
-    { empty: blind(pair, "waiting") ?? "Nothing waits." }),
+      action("Drain only this", { action: "drain", pair: pair.name, path: one.path }, { disabled: ACTIVE.includes(pair.drain.state), of: one.path })]),
+    { empty: blind(pair, "waiting") ?? "Nothing waits." }), stale(pair, "waiting"),
     pair.waiting.is_partial && h("p", { class: "dim small" }, "Only the first 1,000 messages of each queue were looked at; By queue counts all.")];
 }
 
+// What is shown of a source that does not answer now is what it said last.
+const aged = (pair, name) => pair.sources[name]?.error && pair.sources[name].at ? `seen ${duration(now() - pair.sources[name].at)} ago` : null;
+const stale = (pair, name) => aged(pair, name) && h("p", { class: "dim small" }, `Last ${aged(pair, name)}: ${pair.sources[name].error}`);
+const seenBacklog = pair => pair.sources.backlog?.error ? null : pair.backlog;
 const blind = (pair, name) => pair.sources[name]?.error ? `Not known: ${pair.sources[name].error}` : pair.sources[name] ? null : "Not known: the pair is named by its state directory alone.";
 
 function queues(pair) {
   const full = (pair.backlog?.queues ?? []).filter(one => one.active || one.dead_letters);
   return [table(`Backlog queues of ${pair.name} that hold something`, ["Queue", "Waiting", "Dead letters", "Bytes"],
     full.map(one => [one.name, number(one.active), number(one.dead_letters), bytes(one.size)]),
-    { empty: blind(pair, "backlog") ?? `All ${pair.backlog?.queues.length ?? 0} backlog queues are empty.` }),
+    { empty: blind(pair, "backlog") ?? `All ${pair.backlog?.queues.length ?? 0} backlog queues are empty.` }), stale(pair, "backlog"),
     pair.backlog?.missing.length > 0 && h("p", {}, `${pair.backlog.missing.length} are missing: run `, h("code", {}, "pairbus provision"))];
 }
 
@@ -184,7 +189,7 @@ function deadLetters(pair) {
   return table(`Dead letters of ${pair.name}, by reason`, ["Reason", "Messages", "Oldest", "<For", ""], pair.waiting.dead.map(one => [
     one.reason, number(one.messages), duration(now() - one.oldest),
     Object.entries(one.paths).map(([path, count]) => `${path} (${number(count)})`).join(", "),
-    action("Redrive", { action: "redrive", pair: pair.name, reason: one.reason })]), { empty: blind(pair, "waiting") ?? "None." });
+    action("Redrive", { action: "redrive", pair: pair.name, reason: one.reason }, { of: one.reason })]), { empty: blind(pair, "waiting") ?? "None." });
 }
 
 function spool(pair) {
@@ -219,7 +224,7 @@ function moneyOf(pair) {
       figure("Base charge", `${amount(found.base)} ${found.currency}`, "of the namespaces, for these hours"),
       figure("Operations and transfer", `${amount(found.used)} ${found.currency}`, `${number(found.units)} billed operations`),
       figure("In outages", `${amount(found.in_outages)} ${found.currency}`, found.outages.length === 1 ? "one outage on record" : `${number(found.outages.length)} outages on record`)),
-    budget !== null && h("div", { class: "budget" }, h("h3", {}, `${(100 * total / budget).toFixed(1)} % of the budget of ${state.budget} ${found.currency}`),
+    budget !== null && h("div", { class: "budget" }, h("h3", {}, `${(100 * total / budget).toFixed(1)} % of the budget of ${budget.toFixed(2)} ${found.currency}${state.pairs.length > 1 ? ", which all pairs share" : ""}`),
       bar(total / budget, total > budget ? "over" : "")),
     h("p", { class: "dim small" }, `A plain sum over the newest records, at the prices of ${found.prices_as_of}; the full bill, by hour and outage: `, h("code", {}, "pairbus cost report"), ".",
       found.unknown ? ` ${count(found.unknown, "operation has", "operations have")} an unknown outcome and no price.` : "")),
@@ -232,7 +237,7 @@ const amount = value => Number(value) && Math.abs(Number(value)) < 0.01 ? String
 
 function operations(pair) {
   return h("section", {}, h("h2", {}, "Operations and errors"),
-    few(pair.entities, one => one.path, some => table(`Messages sent by running clients of ${pair.name}, by way and outcome`, ["Entity", "To primary", "failed", "unknown", "To backlog", "failed", "To spool", "failed", "Pings", "Late", "Too large"],
+    few(pair.entities, one => one.path, some => table(`Messages sent by running clients of ${pair.name}, by way and outcome`, ["Entity", "To primary", "Failed there", "Unknown", "To backlog", "Failed there", "To spool", "Failed there", "Pings", "Late", "Too large"],
       some.map(one => [one.path, ...["primary", "backlog", "spool"].flatMap(route => {
         const of = one.sent[route] ?? {};
         return [number(of.ok), number(of.failed), ...(route === "primary" ? [number(of.unknown)] : [])];
@@ -275,7 +280,8 @@ async function lookInto({ namespace, path, dead = false }) {
       found.messages.length ? h("ol", {}, found.messages.map(one => h("li", {},
         h("b", {}, one.id || `number ${one.number}`), h("span", { class: "dim small" }, ` number ${one.number}, ${bytes(one.bytes)}${one.enqueued ? `, ${moment(one.enqueued)}` : ""}${one.session ? `, session ${one.session}` : ""}${one.state ? `, ${one.state}` : ""}`),
         Object.keys(one.properties ?? {}).length > 0 && h("p", { class: "small" }, Object.entries(one.properties).map(([name, value]) => `${name} = ${value}`).join(", ")),
-        h("pre", { tabindex: 0 }, one.body)))) : h("p", { class: "none" }, "There is nothing.")));
+        h("pre", { tabindex: 0 }, one.body)))) : h("p", { class: "none" }, "There is nothing."),
+      found.is_partial && h("p", { class: "dim small" }, `Only the first ${found.messages.length} are shown.`)));
     if (!look.open) look.showModal();
   } catch (error) {
     tell(error.message, true);
@@ -300,6 +306,8 @@ function tell(text, is_failure = false) {
 }
 
 document.addEventListener("click", event => {
+  // The fragment of an address is a view here, so the link to the content moves the focus and nothing else.
+  if (event.target.closest(".skip")) { event.preventDefault(); main.focus(); return; }
   const button = event.target.closest("button");
   if (!button) return;
   if (button.dataset.do) perform(JSON.parse(button.dataset.do));
@@ -367,7 +375,7 @@ function onState(name) {
 function signIn(is_wrong) {
   state = null;
   patch(main, h("main", {}, h("form", { class: "sign-in", "data-form": "sign-in" }, h("h1", {}, "Sign in"),
-    h("p", {}, is_wrong ? "The token is not the right one. " : "", "The dashboard printed its token when it was started, with an address that has it."),
+    h("p", {}, is_wrong ? "The token is not the right one. " : "", "It is the value of ", h("code", {}, "PAIRBUS_DASHBOARD_TOKEN"), ", or was printed when the dashboard was started."),
     h("label", {}, "Token", h("input", { name: "token", type: "password", autocomplete: "current-password", required: true, "aria-invalid": is_wrong ? "true" : null })),
     h("button", { class: "main", type: "submit" }, "Sign in"))));
   lineState.textContent = "signed out";
