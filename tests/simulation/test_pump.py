@@ -1,4 +1,4 @@
-"""Histories of the pump, as many as `make test` has time for; `make soak` plays a hundred thousand."""
+"""Histories of the pump, as many as `make test` has time for; `make soak` plays fifty thousand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from .search import report, search
 
-HISTORIES = 300
+HISTORIES = 150
 
 
 @pytest.mark.timeout(300)
