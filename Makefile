@@ -12,9 +12,9 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 # Java maps its archive of Spark's classes into memory; tests/conftest.py knows the place.
 CLASSES := .venv/classes
 
-# Four workers keep two cores busy: many tests wait for another process, or for the SDK. Rewritten tests are kept in
+# Six workers keep two cores busy: most tests wait for another process, or for the SDK. Rewritten tests are kept in
 # __pycache__, whatever the environment says, or each worker would rewrite them all.
-WORKERS ?= 4
+WORKERS ?= 6
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS)
 # What takes little time: neither Spark nor a browser, and few programs besides.

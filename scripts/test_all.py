@@ -64,7 +64,7 @@ def passes(name: str, python: str, install: Callable[[list[str]], None], *argume
     subprocess.run([python, "-m", "venv", "--clear", str(environment)], check=True)
     own = str(environment / "bin" / "python")
     install([own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-    workers = os.environ.get("WORKERS") or "4"
+    workers = os.environ.get("WORKERS") or "6"
     return subprocess.run([own, "-m", "pytest", "-q", "-n", workers, *arguments], cwd=ROOT).returncode == 0
 
 

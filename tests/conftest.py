@@ -117,8 +117,8 @@ TOOLS = {
 
 # Files that go to one worker together. Those with a Spark session share it, which is dear to start: they are
 # two parcels of about the same length, since one would keep a worker busy long after the others have ended.
-# Guards that look at all modules share their trees. And xdist begins a test when it has the next one for the
-# same worker, which for the tutorial, one test of minutes, should be a short one.
+# And xdist begins a test when it has the next one for the same worker, which for the tutorial, one test of
+# minutes, should be a short one.
 PARCELS = {
     f"tests/{room}/test_{file}.py": parcel
     for parcel, room, files in (
@@ -129,30 +129,16 @@ PARCELS = {
         ("tutorial", "cli", "tutorial"),
         ("tutorial", "suite", "left_out soak"),
         ("hosts", "spark", "hosts"),
-        ("all modules", "guards", "cycles exports layers names privates surface unused words"),
     )
     for file in files.split()
 }
-# What takes longest begins first, so that no worker is left alone with it at the end. Of files that are in no
-# parcel, by their directory.
-LONGEST_FIRST = (
+# What takes longest begins first, so that no worker is left alone with it at the end; and what mostly waits
+# comes before what mostly works, since the parcels keep the processors busy. Files that are in no parcel are
+# known by their directory.
+IN_THIS_ORDER = (
     *dict.fromkeys(PARCELS.values()),
-    *(
-        "drill",
-        "dashboard",
-        "guards",
-        "simulation",
-        "ordeal",
-        "crash",
-        "spark",
-        "faults",
-        "node",
-        "cli",
-        "sync",
-        "pump",
-        "client",
-        "broker",
-    ),
+    *("drill", "dashboard", "client", "ordeal", "crash", "pump", "broker"),
+    *("guards", "simulation", "sync", "cli", "spark", "faults", "node"),
 )
 
 # What is said at the end of the run: the lines of each section.
@@ -199,8 +185,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def parcels_before(nodeid: str) -> int:
     """How many parcels and directories begin before a test in a run with workers."""
     parcel = parcel_of(nodeid)
-    name = parcel if parcel in LONGEST_FIRST else Path(parcel).parent.name
-    return (*LONGEST_FIRST, name).index(name)
+    name = parcel if parcel in IN_THIS_ORDER else Path(parcel).parent.name
+    return (*IN_THIS_ORDER, name).index(name)
 
 
 def parcel_of(nodeid: str) -> str:

@@ -83,7 +83,7 @@ async def test_a_slow_store_is_waited_for(
     (queue,) = bench.create("orders", lock=30.0)
     bench.load(queue, [envelope("orders", one) for one in IDS])
     near = make_azure_container(azurite)
-    line.delay = 0.2
+    line.delay = 0.05
     summary = await pump(bench, queue, near.replace(azurite, line.address)).run()
     assert (summary.moved, receipts(near)) == (len(IDS), set(IDS))
 
