@@ -84,6 +84,38 @@ async def test_a_batch_is_taken_in_both_states(still: Scene) -> None:
     assert len(still.backlog_ids()) == 20
 
 
+@pytest.mark.parametrize("transport", ["sdk", "amqp"])
+async def test_a_batch_holds_messages_as_they_were_when_they_were_added(
+    still: Scene, transport: str
+) -> None:
+    sender = still.sender(transport=transport)
+    batch = await sender.create_message_batch()
+    plain = ServiceBusMessage("x", message_id="1", session_id="1", application_properties={"number": 1})
+    valued = AmqpAnnotatedMessage(value_body=[1], properties=AmqpMessageProperties(message_id="a"))
+    valued.application_properties = {"number": [1]}
+    for number in (1, 2):  # one object again and again, as with the SDK
+        plain.message_id = plain.session_id = str(number)
+        plain.application_properties["number"] = number  # type: ignore[index]
+        batch.add_message(plain)
+        valued.properties.message_id = "ab"[number - 1]
+        valued.body[0] = valued.application_properties["number"][0] = number
+        batch.add_message(valued)
+    plain.message_id = plain.session_id = "later"
+    await sender.send_messages(batch)
+    arrived = still.messages("orders")
+    await down(sender).send_messages(batch)
+    for messages in (arrived, still.backlog()):
+        assert [message.message_id for message in messages] == ["1", "a", "2", "b"]
+        assert [_numbers(message)["number"] for message in messages] == [1, [1], 2, [2]]
+    assert [message.body_bytes for message in still.backlog()] == [message.body_bytes for message in arrived]
+    assert [message.session_id for message in arrived] == ["1", None, "2", None]
+    assert [_numbers(message).get("x-ms-sessionid") for message in still.backlog()] == ["1", None, "2", None]
+
+
+def _numbers(message: StoredMessage) -> Any:
+    return scan(message.application_properties_bytes).application_properties
+
+
 async def test_a_batch_can_be_made_and_sent_while_the_primary_was_never_reached(still: Scene) -> None:
     sender = down(still.sender())
     batch = await sender.create_message_batch()

@@ -9,9 +9,9 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError
 
-from pairbus.client.sending.message import Message, PairedMessageBatch
+from pairbus.client.sending.message import PairedMessageBatch
 
-from .encoding import encode_envelope, encode_message
+from .encoding import Routing, encode_envelope, encode_message, routing_of
 
 # What the SDK takes where nothing is said.
 _DEFAULT_SIZE = 1024 * 1024
@@ -25,7 +25,8 @@ class EncodedBatch(ServiceBusMessageBatch):
         self._limit = max_size_in_bytes or _DEFAULT_SIZE
         self._bytes = 0
         self._payloads: list[bytes] = []
-        self._first: Message | None = None
+        # Of the first message, as that was when it was added.
+        self._routing: Routing | None = None
 
     def __len__(self) -> int:
         return len(self._payloads)
@@ -53,15 +54,15 @@ class EncodedBatch(ServiceBusMessageBatch):
             raise MessageSizeExceededError(
                 message=f"ServiceBusMessageBatch has reached its size limit: {self._limit}"
             )
-        if self._first is None:
-            self._first = message
+        if self._routing is None:
+            self._routing = routing_of(message)
         self._payloads.append(payload)
         self._bytes = grown
 
     def encode(self) -> bytes:
         """The batch as one transfer."""
-        assert self._first is not None, "an empty batch is not sent"
-        return encode_envelope(self._first, self._payloads)
+        assert self._routing is not None, "an empty batch is not sent"
+        return encode_envelope(self._routing, self._payloads)
 
 
 class AmqpMessageBatch(PairedMessageBatch, EncodedBatch):

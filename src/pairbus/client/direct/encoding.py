@@ -120,9 +120,9 @@ def weigh(messages: Sequence[Message], *, when: Any = None) -> Weight:
     return total, large
 
 
-def encode_envelope(first: Message, payloads: Sequence[bytes]) -> bytes:
+def encode_envelope(first: Routing, payloads: Sequence[bytes]) -> bytes:
     """A batch: what the service routes it by is repeated of its first message, and each message is data."""
-    number, session, key = routing_of(first)
+    number, session, key = first
     try:
         head = _routing(number, session, key)
     except _FOR_THE_SDK:

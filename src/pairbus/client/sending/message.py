@@ -12,14 +12,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from datetime import UTC, datetime
 from os import urandom
 from typing import Any, TypeVar
+from uuid import UUID
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import (
     AmqpAnnotatedMessage,
     AmqpMessageBodyType,
+    AmqpMessageHeader,
     AmqpMessageProperties,
 )
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
@@ -40,6 +43,8 @@ _LONGEST_LIFE_MS = 2**32 - 1
 
 _DATA = AmqpMessageBodyType.DATA
 _SINGLE = (ServiceBusMessage, AmqpAnnotatedMessage, Mapping)
+# Types of nearly all values of properties and annotations.
+_UNCHANGING = frozenset({str, bytes, int, float, bool, type(None), datetime, UUID})
 
 T = TypeVar("T")
 
@@ -47,7 +52,8 @@ T = TypeVar("T")
 class PairedMessageBatch(ServiceBusMessageBatch):
     """A batch that remembers its messages, so that in an outage each can be wrapped by itself.
 
-    A message without an id gets one when it is added.
+    A message without an id gets one when it is added. What becomes of the caller's object after that changes
+    nothing, as with the SDK's batch: one object may be filled and added again and again.
     """
 
     def __init__(self, max_size_in_bytes: int | None = None, **keywords: Any) -> None:
@@ -59,7 +65,7 @@ class PairedMessageBatch(ServiceBusMessageBatch):
         """Try to add a message; MessageSizeExceededError if it does not fit any more."""
         prepared = _prepare_one(message)
         super().add_message(prepared)
-        self.messages.append(prepared)
+        self.messages.append(_as_it_is_now(prepared))
 
 
 def prepare(given: Any, batches: type[PairedMessageBatch] = PairedMessageBatch) -> tuple[Any, list[Message]]:
@@ -139,6 +145,25 @@ def _copy(thing: T) -> T:
     """A copy that shares the parts. `copy.copy` does the same, in ten times the time."""
     copy = object.__new__(type(thing))
     copy.__dict__.update(thing.__dict__)
+    return copy
+
+
+def _as_it_is_now(message: Message) -> AmqpAnnotatedMessage:
+    """A copy that shares nothing with it that its owner can change."""
+    raw = raw_of(message)
+    if raw.body_type is not _DATA:
+        return deepcopy(raw)
+    copy = object.__new__(AmqpAnnotatedMessage)
+    parts = copy.__dict__
+    for name, value in raw.__dict__.items():
+        if isinstance(value, dict):
+            # To copy every value would take many times as long.
+            is_flat = _UNCHANGING.issuperset(map(type, value.values()))
+            parts[name] = value.copy() if is_flat else deepcopy(value)
+        elif isinstance(value, AmqpMessageProperties | AmqpMessageHeader):
+            parts[name] = _copy(value)
+        else:
+            parts[name] = value
     return copy
 
 
