@@ -210,6 +210,27 @@ def test_the_lock_of_a_process_ends_with_it(tmp_path: Path) -> None:
     lock.release()
 
 
+def test_a_child_that_was_forked_does_not_hold_the_lock_of_a_process_that_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    code = (
+        "import os, sys; from pathlib import Path; from pairbus.plumbing.files import FileLock\n"
+        "lock = FileLock.take(Path(sys.argv[1]))\n"
+        "if os.fork(): os._exit(0)\n"
+        "print('child', flush=True); sys.stdin.read(); lock.release(); print('gone', flush=True)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stdin is not None
+        assert process.wait(30) == 0
+        assert process.stdout.readline() == "child\n"
+        lock = FileLock.take(path)
+        process.stdin.close()
+        assert process.stdout.readline() == "gone\n"
+    assert lock is not None
+    lock.release()
+
+
 def test_a_lock_on_a_file_that_was_removed_meanwhile_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

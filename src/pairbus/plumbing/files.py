@@ -8,7 +8,8 @@
    cut; and the directory after it, or the old file might come back.
 3. When a step fails, the draft is removed and the error raised. After an error of the last step, the fsync of
    the directory, the new file is there, and nobody knows which one a power cut would leave.
-4. A lock is that of the system on an open file. It ends with its holder, however that ends.
+4. A lock is that of the system on an open file. It ends with its holder, however that ends, and whatever that
+   has forked meanwhile.
 5. The umask decides nothing. What holds messages or keys is for its owner alone: files 0600 in directories
    0700. A directory that was there keeps its mode, since several users may share it, and files that are no
    secret *follow* it: whoever may list it may read them, whoever may write to it may write to them. In a
@@ -33,6 +34,7 @@ _PRIVATE = 0o700
 _DRAFT = ".draft"
 # So often a lock is asked for that another has; the system could wait for it, but for no limited time.
 _TICK = 0.1
+_NOT_OURS = -1
 
 
 def make_directory(path: Path, *, follows: bool = False, durable: bool = False) -> None:
@@ -179,13 +181,20 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 class FileLock:
-    """A file that is open and locked, until `release` or the end of the process."""
+    """A file that is open and locked, until `release` or the end of the process.
+
+    A child that is forked meanwhile has none of it: the lock would outlive its holder, as whoever shares the
+    open file shares the lock, and nobody could take over what a dead process has left.
+    """
 
     __slots__ = ("descriptor",)
+
+    _held: set[FileLock] = set()  # noqa: RUF012
 
     def __init__(self, descriptor: int) -> None:
         """Use `take`."""
         self.descriptor = descriptor
+        self._held.add(self)
 
     @classmethod
     def take(cls, path: Path, *, create: bool = True) -> FileLock | None:
@@ -216,7 +225,21 @@ class FileLock:
 
     def release(self) -> None:
         """Let others have it."""
-        os.close(self.descriptor)
+        self._held.discard(self)
+        if self.descriptor != _NOT_OURS:
+            os.close(self.descriptor)
+
+    @classmethod
+    def forget_all(cls) -> None:
+        """In a child: the parent's stay with the parent, and what is done with one here fails."""
+        for lock in cls._held:
+            with suppress(OSError):  # somebody has closed all that was open
+                os.close(lock.descriptor)
+            lock.descriptor = _NOT_OURS
+        cls._held.clear()
+
+
+os.register_at_fork(after_in_child=FileLock.forget_all)
 
 
 def _leads_to(path: Path, descriptor: int) -> bool:
