@@ -190,3 +190,19 @@ def test_a_file_that_somebody_removed_is_told_and_holds_up_nothing(
     held = store.settle(ORDERS, reading.file, SpoolCursor(reading.end), 0)
     assert (held.messages, store.lines()) == (3, {})
     store.close()
+
+
+def test_what_was_spooled_after_the_clock_was_set_back_is_sent_after_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours = iter((14, 13, 14))
+    monkeypatch.setattr(spool_store.time, "time_ns", lambda: next(hours) * 3600 * 10**9)
+    expected = [record(name) for name in "123"]
+    for each in expected:  # of a process that is gone before the next one begins
+        store = SpoolStore.create(tmp_path)
+        store.append(ORDERS, [each])
+        store.close()
+    stores = adopt_stores(tmp_path)
+    assert [one.record for store in stores for one in read(store)] == expected
+    for store in stores:
+        store.close()

@@ -5,6 +5,9 @@
     DIR/<when>-<pid>-<random>/late-<n>-<m>.spool    the same, of what waits for the primary alone
     DIR/<when>-<pid>-<random>/<…>.cursor            how far that file has been sent
 
+Names in their order are processes in theirs: the next begins later than all that are there, also if the clock
+was set back.
+
 1. A record is on the disk (fsync) before `append` returns. What a failed write leaves is cut off again.
 2. A file is read from its cursor on and deleted when all of it has been dealt with. The cursor is saved after
    the send: a crash between the two sends some records twice, with the same message ids, and loses none. So
@@ -152,7 +155,7 @@ class SpoolStore:
     def create(cls, parent: Path) -> SpoolStore:
         """A new one, of this process."""
         while True:
-            name = f"{time.time_ns() // 1_000_000:014d}-{os.getpid()}-{secrets.token_hex(3)}"
+            name = f"{_next_stamp(parent):014d}-{os.getpid()}-{secrets.token_hex(3)}"
             directory = parent / name
             make_directory(directory, durable=True)
             # Somebody who looks for what is left over may have it, or may have removed it.
@@ -436,6 +439,12 @@ def store_directories(parent: Path) -> list[Path]:
 def newer_directories(parent: Path) -> list[Path]:
     """Those that a newer version has written."""
     return [path for path, written_as in _directories(parent) if written_as is not None]
+
+
+def _next_stamp(parent: Path) -> int:
+    """The time, in milliseconds; later than that of all who came before, wherever the clock was set."""
+    stamps = [int(path.name.partition("-")[0]) for path, _ in _directories(parent)]
+    return max(time.time_ns() // 1_000_000, max(stamps, default=0) + 1)
 
 
 def _directories(parent: Path) -> list[tuple[Path, str | None]]:
