@@ -149,12 +149,24 @@ def _check_records(history: ClientHistory) -> list[str]:
             and attempt.process.name == "application"
             for name in attempt.ids
         )
-        wrong += [f"sent twice, and not on record: {name}" for name in sure if direct[name] > twice[name]]
+        # What its sender died with is sent again by the next one, which cannot know of it.
+        alive = [name for name in sure if taken[name] == everything[name]]
+        wrong += [f"sent twice, and not on record: {name}" for name in alive if direct[name] > twice[name]]
     return wrong
 
 
 def _is_excuse(history: ClientHistory, attempt: Attempt) -> bool:
-    return not attempt.is_known or attempt.seconds > _PROMPT or _died_with(history, attempt)
+    is_late = not attempt.is_known or attempt.seconds > _PROMPT or _was_given_up(history, attempt)
+    return is_late or _died_with(history, attempt)
+
+
+def _was_given_up(history: ClientHistory, attempt: Attempt) -> bool:
+    """Whether its entity failed over, be it for the sake of another link, while the answer was on its way."""
+    return any(
+        change.path == attempt.path and 0.0 <= EPOCH + at - attempt.at <= attempt.seconds
+        for at, change in history.changes
+        if change.new is EntityState.FAILED_OVER
+    )
 
 
 def _died_with(history: ClientHistory, attempt: Attempt) -> bool:
@@ -199,6 +211,9 @@ def _check_recovery(history: ClientHistory) -> list[str]:
             for fault in history.plan.faults
             if fault.where == SECONDARY and fault.begin <= begun + _OUTLAST
         ]
+        # Who stood still cannot tell that from a secondary that is silent.
+        stills = [deed for deed in history.plan.deeds if deed.kind == "stand still" and deed.at <= begun]
+        ends += [deed.at + deed.seconds for deed in stills]
         knobs = history.plan.knobs
         told = {"BacklogUnavailableError"} if knobs.keeps_order else _DOWN
         # A lost answer is known when its time is over; then a link is opened soon.
