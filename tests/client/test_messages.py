@@ -85,9 +85,7 @@ async def test_a_batch_is_taken_in_both_states(still: Scene) -> None:
 
 
 @pytest.mark.parametrize("transport", ["sdk", "amqp"])
-async def test_a_batch_holds_messages_as_they_were_when_they_were_added(
-    still: Scene, transport: str
-) -> None:
+async def test_a_batch_holds_messages_as_they_were_when_they_were_added(still: Scene, transport: str) -> None:
     sender = still.sender(transport=transport)
     batch = await sender.create_message_batch()
     plain = ServiceBusMessage("x", message_id="1", session_id="1", application_properties={"number": 1})

@@ -373,6 +373,8 @@ REFUSED: dict[str, Callable[[], Any]] = {
         b"x", time_to_live=timedelta(seconds=-5)
     ),
     "a list with a life of months": lambda: [ServiceBusMessage(b"x", time_to_live=timedelta(days=60))],
+    "a session id that is too long": lambda: annotated(properties={"group_id": "s" * 129}),
+    "an id that is too long": lambda: annotated(properties={"message_id": "m" * 129}),
     "a property without a type": lambda: annotated(application_properties={"a": object()}),
     "a number without end": lambda: ServiceBusMessage(b"x", application_properties={"a": 2**70}),
     "a value without a type": lambda: AmqpAnnotatedMessage(value_body=object()),

@@ -120,7 +120,7 @@ natives = st.builds(
     ),
     st.none() | st.text(max_size=128),
     st.none() | st.integers(0, 2**32 - 1),
-    st.none() | st.integers(0, NOW),
+    st.none() | st.integers(-NOW, NOW),
 )
 paths = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}(/[A-Za-z0-9._-]{1,20}){0,3}", fullmatch=True)
 properties = st.dictionaries(

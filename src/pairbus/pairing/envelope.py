@@ -62,7 +62,8 @@ _MAX_TTL_MS = 2**32 - 1
 # The last instant that the service takes for an expiry: 9999-12-31T07:59:59Z.
 _MAX_EXPIRY_MS = 253_402_243_199_000
 _PATH_LIMIT = 260
-_SESSION_LIMIT = 128
+#: How many characters the ids of messages and sessions may have.
+ID_LIMIT = 128
 # A decompressed body can be as large as the largest message of any tier, and no larger.
 _BODY_LIMIT = 100 * 1024 * 1024
 
@@ -209,7 +210,7 @@ def _read_path(found: dict[str, Any]) -> str:
 
 
 def _read_session(found: dict[str, Any]) -> str | None:
-    return _read_string(found, ALIAS_SESSION, _SESSION_LIMIT) if ALIAS_SESSION in found else None
+    return _read_string(found, ALIAS_SESSION, ID_LIMIT) if ALIAS_SESSION in found else None
 
 
 def _read_string(found: dict[str, Any], name: str, limit: int) -> str:
@@ -240,14 +241,20 @@ def _read_timestamp(found: dict[str, Any]) -> int | None:
     value = found[ALIAS_SCHEDULED]
     if isinstance(value, datetime):
         value = _milliseconds(value)
-    return _read_whole(value, ALIAS_SCHEDULED, "an AMQP timestamp")
+    # Also one before 1970: whatever is past is enqueued at once.
+    return _read_int(value, ALIAS_SCHEDULED, "an AMQP timestamp")
 
 
 def _read_whole(value: Any, name: str, what: str) -> int:
+    number = _read_int(value, name, what)
+    if number < 0:
+        raise MalformedEnvelope(f"{name} must be {what}, and {number} is below 0")
+    return number
+
+
+def _read_int(value: Any, name: str, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise MalformedEnvelope(f"{name} must be {what}, not {_type_of(value)}")
-    if value < 0:
-        raise MalformedEnvelope(f"{name} must be {what}, and {int(value)} is below 0")
     return int(value)
 
 

@@ -27,7 +27,16 @@ from azure.servicebus.amqp import (
 )
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
-from pairbus.pairing.envelope import CompressedBody, Long, Natives, TimestampMs, Wrapped, check_properties
+from pairbus.conditions import ARGUMENT_ERROR
+from pairbus.pairing.envelope import (
+    ID_LIMIT,
+    CompressedBody,
+    Long,
+    Natives,
+    TimestampMs,
+    Wrapped,
+    check_properties,
+)
 from pairbus.pairing.headroom import CERTAIN_ROOM
 from pairbus.pairing.names import id_text
 from pairbus.sdk.privates import LinkLimits
@@ -252,12 +261,17 @@ def measure_if_writable(message: Message) -> int:
 def check_for_primary(native: Any, messages: Sequence[Message], limits: LinkLimits | None) -> None:
     """Raise what the healthy primary, or the SDK on the way to it, would refuse, and the backlog would not.
 
-    The backlog takes a time to live that cannot be written, since the envelope has it in another form, bodies
-    that only fit when they are compressed, and lists that only fit when they are split. What cannot be
-    encoded at all fails there as well. Limits that were never seen refuse nothing.
+    The backlog takes a time to live that cannot be written and a session id that is too long, since the
+    envelope has them in another form, bodies that only fit when they are compressed, and lists that only fit
+    when they are split. What cannot be encoded at all fails there as well, and so does a message id that is
+    too long, but not in the spool. Limits that were never seen refuse nothing.
     """
     for message in messages:
-        header = raw_of(message).header
+        raw = raw_of(message)
+        if raw.properties is not None:
+            _check_id("message", raw.properties.message_id)
+            _check_id("session", raw.properties.group_id)
+        header = raw.header
         if header is not None and not 0 <= (header.time_to_live or 0) <= _LONGEST_LIFE_MS:
             if type(native) is list:
                 measure(message)  # of several messages the SDK does not wrap what its encoder raises
@@ -272,6 +286,12 @@ def check_for_primary(native: Any, messages: Sequence[Message], limits: LinkLimi
             batch.add_message(message)
     elif not isinstance(native, ServiceBusMessageBatch):
         _check_size(messages[0], limits.message)
+
+
+def _check_id(what: str, found: Any) -> None:
+    if isinstance(found, str) and len(found) > ID_LIMIT:
+        text = f"The {what} id has {len(found)} characters; it may have {ID_LIMIT} at most."
+        raise ServiceBusError(message=f"{text} Error condition: {ARGUMENT_ERROR}.")
 
 
 def _check_size(message: Message, limit: int) -> None:
