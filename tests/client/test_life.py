@@ -10,13 +10,15 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from azure.servicebus import TransportType
-from azure.servicebus.exceptions import ServiceBusConnectionError
+from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
 from pairbus.aio import PairedServiceBusClient
 from pairbus.broker import Broker
@@ -313,15 +315,15 @@ async def test_records_that_cannot_be_written_do_not_fail_a_send(
     assert "redirect records were not written" in caplog.text
 
 
+@pytest.mark.parametrize("mistake", [RuntimeError, SystemExit])
 async def test_changes_are_told_once_in_order_on_a_thread_of_their_own(
-    still: Scene, caplog: pytest.LogCaptureFixture
+    still: Scene, caplog: pytest.LogCaptureFixture, mistake: type[BaseException]
 ) -> None:
     told: list[tuple[StateChange, threading.Thread]] = []
 
     def callback(change: StateChange) -> None:
         told.append((change, threading.current_thread()))
-        if len(told) == 1:
-            raise RuntimeError("the application's own mistake")
+        raise mistake("the application's own mistake")
 
     client = still.client(on_state_change=callback)
     await client.start()
@@ -338,6 +340,20 @@ async def test_changes_are_told_once_in_order_on_a_thread_of_their_own(
         "orders: failed_over -> healthy (marked healthy by hand)",
     ]
     assert "on_state_change failed" in caplog.text
+
+
+async def _tell(change: StateChange) -> None: ...
+
+
+class _Teller:
+    async def __call__(self, change: StateChange) -> None: ...
+
+
+@pytest.mark.parametrize("callback", [_tell, partial(_tell), _Teller(), "tell"])
+def test_a_callback_that_nobody_could_call_is_refused(broker: Broker, callback: Any) -> None:
+    strings = [broker[name].connection_string for name in ("contoso", "contoso-dr")]
+    with pytest.raises(ConfigurationError, match="on_state_change"):
+        PairedServiceBusClient.from_connection_strings(*strings, on_state_change=callback)
 
 
 async def test_the_status_tells_it_all(still: Scene) -> None:
@@ -370,6 +386,29 @@ async def test_an_observer_that_fails_stops_nobody(still: Scene, caplog: pytest.
     assert still.ids() == ["1"]
     assert still.diary.outcomes("primary") == ["ok"]
     assert "an observer failed" in caplog.text
+
+
+class _Meddler(Observer):
+    """Swallows what is raised, or raises by itself."""
+
+    @contextmanager
+    def around(self, undertaking: Any) -> Iterator[None]:
+        try:
+            yield
+        except ServiceBusError:
+            return
+        raise RuntimeError("no")
+
+
+async def test_an_observer_around_a_call_changes_nothing_of_its_end(
+    still: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = still.client(observers=[_Meddler()])
+    await client.get_queue_sender("orders").send_messages(text("1"))
+    assert still.ids() == ["1"]
+    assert "an observer failed" in caplog.text
+    with pytest.raises(ServiceBusError):
+        await client.get_queue_sender("nowhere").send_messages(text("2"))
 
 
 async def test_a_closed_client_says_so(still: Scene) -> None:
@@ -507,6 +546,13 @@ def test_a_client_lives_on_one_event_loop(broker: Broker) -> None:
         first.run(send())
         with pytest.raises(WrongLoopError, match="event loop"):
             second.run(send())
+        with pytest.raises(WrongLoopError):
+            second.run(client.close())
+        for use in (client.fail_over, client.mark_path_healthy, client.fault):
+            with pytest.raises(WrongLoopError, match="call_soon_threadsafe"):
+                use("orders")  # as from a thread that has none
+        first.run(send())
+        assert not scene.diary.changes
         first.run(client.close())
     gc.collect()
 

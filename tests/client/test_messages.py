@@ -88,15 +88,17 @@ async def test_a_batch_is_taken_in_both_states(still: Scene) -> None:
 async def test_a_batch_holds_messages_as_they_were_when_they_were_added(still: Scene, transport: str) -> None:
     sender = still.sender(transport=transport)
     batch = await sender.create_message_batch()
-    plain = ServiceBusMessage("x", message_id="1", session_id="1", application_properties={"number": 1})
-    valued = AmqpAnnotatedMessage(value_body=[1], properties=AmqpMessageProperties(message_id="a"))
-    valued.application_properties = {"number": [1]}
+    own: dict[str | bytes, Any] = {"number": 1}
+    plain = ServiceBusMessage("x", message_id="1", session_id="1", application_properties=own)
+    named = AmqpMessageProperties(message_id="a")
+    valued = AmqpAnnotatedMessage(value_body=[1], application_properties={"number": (listed := [1])})
+    valued.properties = named
     for number in (1, 2):  # one object again and again, as with the SDK
         plain.message_id = plain.session_id = str(number)
-        plain.application_properties["number"] = number  # type: ignore[index]
+        own["number"] = number
         batch.add_message(plain)
-        valued.properties.message_id = "ab"[number - 1]
-        valued.body[0] = valued.application_properties["number"][0] = number
+        named.message_id = "ab"[number - 1]
+        valued.body[0] = listed[0] = number
         batch.add_message(valued)
     plain.message_id = plain.session_id = "later"
     await sender.send_messages(batch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +197,7 @@ def test_what_was_spooled_after_the_clock_was_set_back_is_sent_after_what_was_th
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hours = iter((14, 13, 14))
-    monkeypatch.setattr(spool_store.time, "time_ns", lambda: next(hours) * 3600 * 10**9)
+    monkeypatch.setattr(time, "time_ns", lambda: next(hours) * 3600 * 10**9)
     expected = [record(name) for name in "123"]
     for each in expected:  # of a process that is gone before the next one begins
         store = SpoolStore.create(tmp_path)

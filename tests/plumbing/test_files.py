@@ -221,7 +221,8 @@ def test_a_child_that_was_forked_does_not_hold_the_lock_of_a_process_that_is_gon
     with subprocess.Popen(
         [sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None and process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdin is not None
         assert process.wait(30) == 0
         assert process.stdout.readline() == "child\n"
         lock = FileLock.take(path)

@@ -33,6 +33,7 @@ from pairbus.timers import Timers
 from .errors import ClientClosedError
 from .fleet.line import FleetLine
 from .observers.ledger import ClientLedger
+from .observers.notifier import check_callback
 from .observers.observer import Observer
 from .pair import Pair
 from .receiving import AioReceiverOptions
@@ -158,6 +159,7 @@ class PairedServiceBusClient:
         shared = _parse_records(records, directory)
         check_distinct(primary.endpoint, secondary.endpoint)
         _check_options(chosen, directory)
+        check_callback(on_state_change)
         _check_hosting(chosen, primary)
         _check_secondary(secondary)
         name = name_primary(primary.parsed or primary.endpoint, alias=primary_name)
@@ -292,6 +294,8 @@ class PairedServiceBusClient:
         A send that is under way is given a moment to end; one that only waits raises ClientClosedError.
         """
         self._check_process()
+        if self._pair is not None:
+            self._pair.check_loop()
         self._closed = True
         closing: asyncio.Task[None] | None = None
         while closing is None or closing.cancelled():

@@ -22,7 +22,8 @@ class WrongLoopError(PairbusError):
     def __init__(self) -> None:
         super().__init__(
             "This client was begun on another event loop. Its connections live there: make one client for "
-            "each loop, for instance inside the coroutine that is given to asyncio.run()."
+            "each loop, for instance inside the coroutine that is given to asyncio.run(). From another "
+            "thread, as that of on_state_change, hand a call to the loop: loop.call_soon_threadsafe(...)."
         )
 
 

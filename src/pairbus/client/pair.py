@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -180,8 +181,11 @@ class Pair:
         self._surroundings.check()
 
     def check_loop(self) -> None:
-        """Raise on another event loop than the pair's own."""
-        if asyncio.get_running_loop() is not self.loop:
+        """Raise on another event loop than the pair's own, and on threads that have none."""
+        here: asyncio.AbstractEventLoop | None = None
+        with suppress(RuntimeError):
+            here = asyncio.get_running_loop()
+        if here is not self.loop:
             raise WrongLoopError
 
     # -- sending
@@ -248,18 +252,21 @@ class Pair:
 
     def fail_over(self, path: str, reason: str) -> None:
         """Send what is for `path` to the backlog from now on, until a ping succeeds."""
+        self.check_loop()
         self.check()
         entity = self.entity(path)
         entity.carry_out(entity.health.force_over(self.timers.now(), reason))
 
     def mark_path_healthy(self, path: str) -> None:
         """Send what is for `path` to the primary again, at once."""
+        self.check_loop()
         self.check()
         entity = self.entity(path)
         entity.carry_out(entity.health.mark_healthy(self.timers.now()))
 
     def fault(self, cause: str, side: SideName) -> None:
         """Refuse what needs this side from now on; what waits for it is refused as well."""
+        self.check_loop()
         self.sides.fault_side(side, cause)
 
     async def close_side(self, side: SideName) -> None:

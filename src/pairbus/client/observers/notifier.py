@@ -4,17 +4,32 @@ loop.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import queue
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 
+from pairbus.errors import ConfigurationError
 from pairbus.options import StateChange
 
 log = logging.getLogger(__name__)
 # Set on the thread of a callback, and so in the context of all that the callback has done elsewhere.
 _caller: ContextVar[Notifier | None] = ContextVar("pairbus_notifier", default=None)
+
+
+def check_callback(callback: Callable[[StateChange], object] | None) -> None:
+    """Refuse what cannot be called, or would be called without anything coming of it."""
+    if callback is None:
+        return
+    if not callable(callback):
+        raise ConfigurationError(f"on_state_change must be a function, and {callback!r} is none")
+    if any(map(inspect.iscoroutinefunction, (callback, type(callback).__call__))):
+        raise ConfigurationError(
+            "on_state_change is called on a thread of its own, where nobody awaits a coroutine function. "
+            "Give a plain one, which hands it to a loop: asyncio.run_coroutine_threadsafe(tell(change), loop)"
+        )
 
 
 class Notifier:
@@ -68,5 +83,5 @@ class Notifier:
         assert self._callback is not None
         try:
             self._callback(change)
-        except Exception:
+        except BaseException:  # also an exit, which ends no process from here: the next change is told, too
             log.exception("on_state_change failed for %s", change)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pairbus.options import EntityState, PingRole, StateChange
@@ -153,6 +154,35 @@ class LogObserver(Observer):
         log.warning("%s", notice, extra={"fields": {"path": notice.path, "size": notice.size}})
 
 
+class _Unobtrusive:
+    """An observer around a call, of which it changes nothing: it raises no error, and swallows none."""
+
+    def __init__(self, observer: Observer, undertaking: Undertaking) -> None:
+        self._observer = observer
+        self._undertaking = undertaking
+        self._manager: AbstractContextManager[object] | None = None
+
+    def __enter__(self) -> None:
+        try:
+            manager = self._observer.around(self._undertaking)
+            manager.__enter__()
+        except Exception:
+            log.exception("an observer failed: %r", self._observer)
+        else:
+            self._manager = manager
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._manager is None:
+            return
+        try:
+            self._manager.__exit__(kind, error, trace)
+        except Exception as raised:
+            if raised is not error:
+                log.exception("an observer failed: %r", self._observer)
+
+
 class Observers:
     """All observers of a client."""
 
@@ -175,10 +205,7 @@ class Observers:
         """Have those who want it around a call. One that fails to begin is left out."""
         with ExitStack() as stack:
             for observer in self._around:
-                try:
-                    stack.enter_context(observer.around(undertaking))
-                except Exception:
-                    log.exception("an observer failed: %r", observer)
+                stack.enter_context(_Unobtrusive(observer, undertaking))
             yield
 
     def tell(self, event: Callable[[Observer], None]) -> None:
