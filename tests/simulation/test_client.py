@@ -12,7 +12,7 @@ from .faults import Fault
 from .pump_plan import PRIMARY, SECONDARY
 from .search import report, search
 
-HISTORIES = 100
+HISTORIES = 200
 
 
 @pytest.mark.timeout(300)

@@ -6,7 +6,7 @@ import pytest
 
 from .search import report, search
 
-HISTORIES = 150
+HISTORIES = 300
 
 
 @pytest.mark.timeout(300)
