@@ -27,6 +27,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import ClassVar
 
 #: The mode of a file that holds secrets: for its owner alone.
 SECRET = 0o600
@@ -189,7 +190,7 @@ class FileLock:
 
     __slots__ = ("descriptor",)
 
-    _held: set[FileLock] = set()  # noqa: RUF012
+    _held: ClassVar[set[FileLock]] = set()
 
     def __init__(self, descriptor: int) -> None:
         """Use `take`."""
