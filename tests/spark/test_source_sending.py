@@ -16,7 +16,7 @@ from pairbus import conditions
 from pairbus.amqp.message import scan
 from pairbus.errors import PairbusError, UnreachableError
 from pairbus.pump.transport import Refusal, Unit
-from pairbus.spark.source.encoding import RowEncoder
+from pairbus.spark.source.encoding import OutRow, RowEncoder
 from pairbus.spark.source.error_table import ErrorTable
 from pairbus.spark.source.options import SourceSettings
 from pairbus.spark.source.writer import RowSender
@@ -105,6 +105,21 @@ async def test_a_row_that_nobody_takes_goes_aside_alone(tmp_path: Path) -> None:
     assert [row["body"] for row in found] == ["bad", "nowhere"]
     assert "too large" in found[0]["error"]
     assert "`entity` is null" in found[1]["error"]
+
+
+def test_bytes_that_were_made_text_are_a_body_and_nothing_else() -> None:
+    """Spark's `cast(body as string)` looks at none of them."""
+    odd = pa.array([b"a", b"\xff", b"c"]).view(pa.string())
+    plain = pa.array(["1", "2", "3"])
+
+    def encode(body: pa.Array, subject: pa.Array) -> list[OutRow]:
+        batch = pa.RecordBatch.from_arrays([body, subject], ["body", "subject"])
+        return list(RowEncoder(entity="orders", new_id="m{}".format).encode(batch, now_ms=0))
+
+    assert [scan(row.payload).data() for row in encode(odd, plain)] == [b"a", b"\xff", b"c"]
+    first, second, third = encode(plain, odd)
+    assert second.problem == "its column 'subject' has text that is not UTF-8"
+    assert [scan(row.payload).properties.message_id for row in (first, third)] == ["m0", "m2"]
 
 
 async def test_without_an_error_table_such_a_row_fails_the_write() -> None:

@@ -119,11 +119,11 @@ class RowEncoder:
 
     def encode(self, batch: pa.RecordBatch, *, now_ms: int) -> Iterator[OutRow]:
         """The messages of a batch, in order."""
-        columns = {
-            name: _values(batch.column(index))
-            for index, name in enumerate(batch.schema.names)
-            if COLUMNS[name].set_by == "sender"
-        }
+        try:
+            columns = _read_columns(batch)
+        except UnreadableValue as error:
+            yield from self._encode_singly(batch, str(error), now_ms)
+            return
         names = tuple(columns)
         for cells in zip(*columns.values(), strict=True):
             row = dict(zip(names, cells, strict=True))
@@ -131,6 +131,15 @@ class RowEncoder:
             if row.get("message_id") is None:
                 row["message_id"] = self._new_id(number)
             yield self._encode(row, now_ms)
+
+    def _encode_singly(self, batch: pa.RecordBatch, problem: str, now_ms: int) -> Iterator[OutRow]:
+        """Rule 4, where Arrow cannot tell which row it is."""
+        if batch.num_rows == 1:
+            self._number += 1
+            yield OutRow(self._entity or "", b"", None, None, problem)
+            return
+        for place in range(batch.num_rows):
+            yield from self.encode(batch.slice(place, 1), now_ms=now_ms)
 
     def _encode(self, row: dict[str, Any], now_ms: int) -> OutRow:
         entity = self._entity or row.get("entity") or ""
@@ -251,8 +260,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _body(body: Any, kind: str | None) -> bytes:
-    data = body.encode() if isinstance(body, str) else body or b""
+def _body(body: bytes | None, kind: str | None) -> bytes:
+    data = body or b""
     if kind is None or kind == "data":
         return encode_data(data)
     if kind not in _KINDS:
@@ -266,6 +275,23 @@ def _body(body: Any, kind: str | None) -> bytes:
 
 # -- cells
 
+
+def _read_columns(batch: pa.RecordBatch) -> dict[str, Sequence[Any]]:
+    """The cells of what a sender sets; UnreadableValue if a text is none: Spark makes text of any bytes."""
+    columns: dict[str, Sequence[Any]] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if COLUMNS[name].set_by != "sender":
+            continue
+        if name == "body":  # text or not: it is sent as it is
+            column = column.view(_BYTES_OF.get(column.type, column.type))
+        try:
+            columns[name] = _values(column)
+        except UnicodeDecodeError as error:
+            raise UnreadableValue(f"its column {name!r} has text that is not UTF-8") from error
+    return columns
+
+
+_BYTES_OF = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 _MAKERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...] = (
     (pa.types.is_int32, Int),
     (pa.types.is_int16, Short),
