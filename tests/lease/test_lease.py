@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 
 import pytest
@@ -43,6 +44,7 @@ class Rival:
     broker: Broker
     name: str
     times: list[tuple[float, bool]] = field(default_factory=list)
+    words: list[str | None] = field(default_factory=list)
     recorder: OperationSums = field(default_factory=lambda: OperationSums(role="lease"))
 
     def open(self) -> AmqpTransport:
@@ -54,6 +56,7 @@ class Rival:
 
     def note(self, lease: PairLease) -> None:
         self.times.append((time.monotonic(), lease.may_work))
+        self.words.append(lease.why)
 
     @asynccontextmanager
     async def asking(self) -> AsyncIterator[PairLease]:
@@ -180,6 +183,30 @@ async def test_a_secondary_that_is_down_gives_no_lease(broker: Broker) -> None:
         assert not lease.may_work
         broker["contoso-dr"].faults.clear()
         await eventually(lambda: lease.state == "held")
+
+
+async def test_pumps_that_outlive_a_killed_holder_have_ended_before_the_next_one_works(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They notice it after a while, if they are held by files or objects."""
+    monkeypatch.setattr("pairbus.lease.lease._ASK_AGAIN", 0.05)
+    monkeypatch.setattr("pairbus.lease.lease._RETRY", 0.05)
+    transport = Rival(broker, "first").open()
+    hold = await SessionHold.take(transport, QUEUE)
+    left = Holder.of_this_process("first", kind="Spark", now=time.time(), orphans=0.5)
+    await hold.announce(json.dumps(asdict(left)), message_id="first")
+    second = Rival(broker, "second")
+    async with second.asking() as other:
+        await eventually(lambda: other.state == "taken")
+        assert not other.is_ours
+        await transport.close()  # as the end of its process does
+        died = time.monotonic()
+        await eventually(lambda: other.is_ours)
+        await eventually(lambda: other.state == "held")
+        assert second.spans()[0][0] - died >= 0.5
+    words = [why for why in second.words if why is not None]
+    assert words[-1].startswith("the pumps are ending of a syphon (Spark) on")
+    assert broker["contoso-dr"].message_count(QUEUE) == 0
 
 
 async def test_no_error_ends_the_asking(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

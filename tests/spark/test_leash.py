@@ -276,6 +276,12 @@ async def test_without_a_heartbeat_the_leash_is_cut(tmp_path: Path) -> None:
     await tether.close()
 
 
+def test_a_leash_tells_for_how_long_its_pumps_may_outlive_the_driver(tmp_path: Path) -> None:
+    assert FileLeash([tmp_path], stale=STALE).orphans > STALE
+    assert FileLeash([tmp_path], stale=60.0).orphans > 60.0
+    assert Leash([tmp_path]).orphans < tether_module.STALE, "its line ends with it"
+
+
 async def test_a_pump_without_a_sign_of_life_is_let_go_and_not_heard_again(tmp_path: Path) -> None:
     with FileLeash([tmp_path], stale=STALE) as leash:
         tether = await connect(leash)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from pairbus import words
+from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.message import Properties, encode_data, encode_properties, scan
 from pairbus.amqp.performatives import ACCEPTED
 from pairbus.amqp.types import Int
@@ -68,8 +69,7 @@ class SessionHold:
         self._link.line.flush_soon()
 
     async def announce(self, text: str, *, message_id: str) -> None:
-        """Replace the announcement of the holder."""
-        await self.clear()
+        """Leave the announcement of the holder."""
         payload = encode_properties(Properties(message_id=message_id, group_id=SESSION)) + encode_data(
             text.encode()
         )
@@ -81,15 +81,17 @@ class SessionHold:
         if refusal is not None:
             raise refusal
 
-    async def clear(self) -> None:
-        """Remove the announcement."""
+    async def clear(self) -> list[bytes]:
+        """Remove all announcements; those that there were."""
         link = self._link
         link.grant(_ANNOUNCEMENTS)
         await link.drain(self._transport.timeout)
-        ids = [event.delivery_id for event in link.buffer]
+        found = list(link.buffer)
         link.buffer.clear()
-        if ids:
+        if found:
+            ids = [event.delivery_id for event in found]
             await link.settle(ids, ACCEPTED, timeout=self._transport.timeout)
+        return [_read(event.payload) for event in found]
 
     def release(self) -> None:
         """Give the lock back."""
@@ -101,6 +103,14 @@ def _believed(until: float | None) -> float:
     """The duration of a lock that ends then by the service's clock, which may differ from ours."""
     said = LOCK_DURATION if until is None else until - time.time()
     return said if _SHORTEST_LOCK <= said <= LOCK_DURATION else LOCK_DURATION
+
+
+def _read(message: bytes) -> bytes:
+    """What an announcement says; nothing, if it is none."""
+    try:
+        return scan(message).data()
+    except DecodeError:
+        return b""
 
 
 async def ask(
@@ -129,4 +139,4 @@ async def peek_announcement(transport: AmqpTransport, queue: str) -> bytes | Non
     finally:
         requests.abandon()
     messages = found.get("messages") or ()
-    return scan(messages[-1]["message"]).data() if messages else None
+    return _read(messages[-1]["message"]) if messages else None

@@ -11,7 +11,9 @@ Theory of operation
 4. A syphon without the lease asks again every few seconds. A refused link costs nothing.
 5. Without the queue, the claim or sessions (Basic tier) there is no lease. The syphon then works without one,
    warns of it, and tries again from time to time.
-6. The holder describes itself in a message in that session, for people to peek at. Nothing depends on it.
+6. The holder describes itself in a message in that session, for people to peek at, and removes it at its end.
+   One that is found there is of a holder that has died. Its pumps, if they run elsewhere, notice that only
+   after a while: the next holder keeps the lease for so long before it works.
 7. No error ends the asking: a syphon that has lost the lease must be told so, and one that waits must get it
    some time. A file of certificates may be missing for a moment while it is replaced.
 """
@@ -48,6 +50,8 @@ _RETRY = 1.0
 _TAKEN_AGAIN = 3.0
 # Rule 5.
 _TRY_AGAIN = 900.0
+# Rule 6: nobody is believed to leave pumps behind for longer.
+_LONGEST_ORPHANS = 120.0
 # Refusals that asking again does not change.
 _NEVER = {
     conditions.NOT_FOUND,
@@ -83,11 +87,14 @@ class PairLease:
         self.state: LeaseState = "asking"
         #: Why it is not held, in words.
         self.why: str | None = None
+        #: Whether nobody else can have it; pumps of an earlier holder may have to end first.
+        self.is_ours = False
         self._open = open_transport
         self._holder = holder
         self._on_change = on_change
         self._stop = asyncio.Event()
         self._ends = 0.0
+        self._free_at = 0.0
 
     @property
     def may_work(self) -> bool:
@@ -132,8 +139,10 @@ class PairLease:
             return
         try:
             self._ends = begun + hold.duration
+            self.is_ours = True
             await self._keep(hold)
         finally:
+            self.is_ours = False
             hold.release()
 
     async def _note_refusal(self, transport: AmqpTransport, error: TransportError) -> None:
@@ -165,11 +174,7 @@ class PairLease:
 
     async def _keep(self, hold: SessionHold) -> None:
         """Renew until stopped or lost; rule 2."""
-        self._change("held")
-        with suppress(TransportError):  # rule 6; whatever is wrong with the line shows below
-            await hold.announce(
-                json.dumps(asdict(replace(self._holder, since=time.time()))), message_id=self._holder.run
-            )
+        await self._take_over(hold)
         due = self._ends - (1 - _RENEWED_AFTER) * hold.duration
         while not self._stop.is_set():
             last = self._ends - _TOLD_BEFORE * hold.duration
@@ -179,6 +184,8 @@ class PairLease:
             if now >= last:
                 self._change("unreachable", f"the lease of {self.primary} could not be renewed in time")
                 return
+            if now >= self._free_at:
+                self._change("held")
             if now < due:
                 await self._sleep(min(due - now, _RETRY))
                 continue
@@ -192,8 +199,24 @@ class PairLease:
                 if isinstance(error, TransportError) and error.condition == conditions.SESSION_LOCK_LOST:
                     return
                 await self._sleep(_RETRY)
-        with suppress(TransportError):
-            await hold.clear()
+        if _now() >= self._free_at:  # else the word stays, for whoever comes next
+            with suppress(TransportError):
+                await hold.clear()
+
+    async def _take_over(self, hold: SessionHold) -> None:
+        """Rule 6: replace the word of an earlier holder, and see how long its pumps are to be waited for."""
+        begun, orphans = _now(), self._holder.orphans
+        with suppress(TransportError):  # whatever is wrong with the line shows in `_keep`
+            for one in map(parse_holder, await hold.clear()):
+                if one is None or one.run == self._holder.run or one.orphans <= 0:
+                    continue
+                wait = min(one.orphans, _LONGEST_ORPHANS)
+                orphans, self._free_at = max(orphans, wait), max(self._free_at, begun + wait)
+                self._change("taken", f"the pumps are ending of {one}, which has died")
+            if begun >= self._free_at:
+                self._change("held")
+            told = replace(self._holder, since=time.time(), orphans=orphans)
+            await hold.announce(json.dumps(asdict(told)), message_id=told.run)
 
     def _change(self, state: LeaseState, why: str | None = None) -> None:
         is_news = state != self.state or why != self.why

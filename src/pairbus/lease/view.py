@@ -20,18 +20,21 @@ from .holding import SessionHold, peek_announcement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A syphon that holds the lease: where it runs, since when (Unix seconds), and of which kind it is."""
+    """A syphon that holds the lease: where it runs, since when (Unix seconds), of which kind it is, and for
+    how many seconds its pumps, which run elsewhere, may outlive it.
+    """
 
     host: str
     pid: int
     run: str
     since: Moment
     kind: str
+    orphans: float = 0.0
 
     @classmethod
-    def of_this_process(cls, run: str, *, kind: str, now: float) -> Holder:
+    def of_this_process(cls, run: str, *, kind: str, now: float, orphans: float = 0.0) -> Holder:
         """One that runs here."""
-        return cls(host=socket.gethostname(), pid=os.getpid(), run=run, since=now, kind=kind)
+        return cls(host=socket.gethostname(), pid=os.getpid(), run=run, since=now, kind=kind, orphans=orphans)
 
     def __str__(self) -> str:
         since = datetime.fromtimestamp(self.since, UTC).isoformat(timespec="seconds")
@@ -44,7 +47,8 @@ def parse_holder(text: bytes | None) -> Holder | None:
         return None
     try:
         found = parse_json(text)
-        return Holder(**take_values(Holder, {one.name: found[one.name] for one in fields(Holder)}))
+        told = {one.name: found[one.name] for one in fields(Holder) if one.name in found}
+        return Holder(**take_values(Holder, told))
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -34,6 +34,8 @@ class SyphonEngine(ABC):
     kind: str
     #: Whether the driver is another process, so that pumps cannot reach this one.
     is_remote = False
+    #: Whether pumps may outlive the driver.
+    leaves_orphans = True
 
     @abstractmethod
     def drain(

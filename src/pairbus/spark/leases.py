@@ -42,6 +42,7 @@ class SyphonLeases:
         *,
         run: str,
         kind: str,
+        leaves_orphans: bool,
         records: Sequence[RecordPlace],
     ) -> None:
         """`records` are for what is billed, one for each backlog. Does no I/O."""
@@ -51,7 +52,8 @@ class SyphonLeases:
             for backlog, directory in zip(backlogs, records, strict=True)
         ]
         self._backlogs = backlogs
-        holder = Holder.of_this_process(run, kind=kind, now=time.time())
+        orphans = leash.orphans if leaves_orphans else 0.0
+        holder = Holder.of_this_process(run, kind=kind, now=time.time(), orphans=orphans)
         self._leases = [
             PairLease(_opener(backlog, ledger), backlog.name, holder=holder, on_change=self._note)
             for backlog, ledger in zip(backlogs, self._ledgers, strict=True)
@@ -124,7 +126,8 @@ class SyphonLeases:
         while missing := self._missing():
             if self._leash.order == "stop":
                 return
-            if ends is not None and time.monotonic() > ends:
+            is_over = ends is not None and time.monotonic() > ends
+            if is_over and not all(one.is_ours for one in missing):
                 why = missing[0].why or f"the lease of {missing[0].primary} does not come"
                 raise UnreachableError(
                     f"{why}; it was waited for {limit:.0f} s. Let that one do the work, or stop it"

@@ -24,6 +24,7 @@ class LocalEngine(SyphonEngine):
     """Pumps in this process."""
 
     kind = "local"
+    leaves_orphans = False
 
     def drain(
         self, job: ShardJob, queues: Sequence[ServedQueue], leash: Leash, watch: Callable[[], None]

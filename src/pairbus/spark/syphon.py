@@ -265,7 +265,12 @@ class Syphon:
 
     def _make_leases(self) -> SyphonLeases:
         return SyphonLeases(
-            self._backlogs, self._leash, run=self._run_id, kind=self._engine.kind, records=self.records
+            self._backlogs,
+            self._leash,
+            run=self._run_id,
+            kind=self._engine.kind,
+            leaves_orphans=self._engine.leaves_orphans,
+            records=self.records,
         )
 
     def _work(self, leases: SyphonLeases, discovery: Discovery, *, once: bool, reporter: _Reporter) -> None:

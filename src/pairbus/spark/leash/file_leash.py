@@ -39,7 +39,7 @@ from .documents import (
     write_document,
 )
 from .epochs import Epochs
-from .leash import HeldPump, Leash, LeashDirectory, PumpNews
+from .leash import ENDING, HeldPump, Leash, LeashDirectory, PumpNews
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -93,6 +93,10 @@ class FileLeash(Leash):
     @property
     def place(self) -> LeashDirectory:
         return LeashDirectory(write_uri(self.directory))
+
+    @property
+    def orphans(self) -> float:
+        return self._stale + ENDING
 
     def settle(self) -> None:
         if self._portal is not None:

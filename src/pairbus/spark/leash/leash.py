@@ -53,6 +53,8 @@ _FIRST_LINE = 10.0
 _DEADLINE = 10.0
 # What was said is on its way; only a pump whose whole machine has died keeps its connection open.
 _SETTLE = 5.0
+#: A pump that is cut off gives back what it holds, which takes a moment.
+ENDING = 5.0
 # A line of counts is a few hundred bytes.
 LINE_LIMIT = 1024 * 1024
 
@@ -205,6 +207,11 @@ class Leash:
         self.final_fault: str | None = None
         #: Whether each pump that has ended has said what it did.
         self.is_whole = True
+
+    @property
+    def orphans(self) -> float:
+        """For how many seconds pumps may outlive a driver that is killed."""
+        return ENDING  # their connection ends with it
 
     # -- life
 
