@@ -280,6 +280,13 @@ async def test_ends_can_be_used_again_after_an_outage(transport: Transport, plac
     assert names(place) == ["m1", "m3"]
 
 
+async def test_what_no_connection_took_has_never_left(transport: Transport, place: Place) -> None:
+    place.refuse()
+    (outcome,) = await transport.destination(QUEUE).send([Unit([message(1)])])
+    assert outcome is not None
+    assert outcome.is_unsent
+
+
 # The SDK settles over the receiver that a message came by, and has no public way without it.
 @pytest.mark.parametrize("place", ["amqp", "simulated"], indirect=True)
 async def test_a_lock_outlives_the_link_that_it_was_got_on(transport: Transport, place: Place) -> None:

@@ -102,6 +102,14 @@ async def test_a_refused_path_waits_in_a_drain_and_disturbs_nobody(bench: Bench)
     assert "unauthorized" in trouble
 
 
+async def test_a_primary_that_takes_no_connection_leaves_nothing_in_doubt(bench: Bench) -> None:
+    (queue,) = bench.create("orders")
+    load_mixture(bench, queue, ["orders"], 20)
+    bench.primary.faults.set("refuse")
+    summary = await bench.drain([queue])
+    assert (summary.waiting, summary.unknown, bench.receipts.rows) == (20, 0, [])
+
+
 async def test_tokens_that_cannot_be_had_for_a_while_bury_nothing(bench: Bench) -> None:
     """In mid-drain, for paths that were served a moment before as for new ones."""
     (queue,) = bench.create("orders", "bills")

@@ -346,8 +346,8 @@ class SimulatedDestination:
                 try:
                     self._link = await self._transport.open(self._path)
                 except TransportError as error:
-                    self._failure, self._failures = error, self._failures + 1
-                    raise
+                    self._failure, self._failures = error.unsent(), self._failures + 1
+                    raise self._failure from error
             return self._link
 
     async def send(self, units: Sequence[Unit]) -> list[Refusal]:

@@ -455,8 +455,8 @@ class AmqpDestination:
             try:
                 link = await self._sender.get()
             except TransportError as error:
-                self._failure, self._failures = error, self._failures + 1
-                raise
+                self._failure, self._failures = error.unsent(), self._failures + 1
+                raise self._failure from error
             return link
 
     async def send(self, units: Sequence[Unit]) -> list[Refusal]:

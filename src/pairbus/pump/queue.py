@@ -411,7 +411,7 @@ class QueuePump:
 
     def _refused(self, path: str, unit: list[Parcel], error: TransportError, now: float) -> None:
         judgement = judge(error)
-        if error.condition in (UNANSWERED, CONNECTION_LOST, SUSPECTED):
+        if error.condition in (UNANSWERED, CONNECTION_LOST, SUSPECTED) and not error.is_unsent:
             self._station.tally.unknown += len(unit)
             self._start(self._note_unanswered(unit, now))
         if judgement.verdict is Remedy.POISON:

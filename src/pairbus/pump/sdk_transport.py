@@ -340,9 +340,10 @@ class SdkDestination:
                 messages if len(messages) > 1 else messages[0], timeout=self._transport.timeout
             )
         except (ServiceBusError, ValueError, TypeError, TimeoutError) as error:
-            self._note_sent(payloads, describe(error).fate)
+            fate = describe(error).fate
+            self._note_sent(payloads, fate)
             await self._drop()
-            return as_error(error)
+            return as_error(error).unsent() if fate == "unsent" else as_error(error)
         self._note_sent(payloads, "taken")
         return None
 

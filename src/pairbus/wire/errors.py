@@ -8,6 +8,9 @@ PairbusError
 
 from __future__ import annotations
 
+from copy import copy
+from typing import Self
+
 from pairbus import conditions
 from pairbus.errors import PairbusError
 
@@ -33,6 +36,9 @@ OF_A_MESSAGE = {
 class TransportError(PairbusError):
     """A peer refused something, or cannot be reached."""
 
+    #: Of a send: nothing of it has left, so that the peer cannot have it.
+    is_unsent = False
+
     def __init__(self, condition: str, description: str) -> None:
         self.condition = condition
         self.description = description
@@ -43,6 +49,12 @@ class TransportError(PairbusError):
         """The same for people: conditions of our own say nothing that the description does not."""
         is_ours = self.condition in (CONNECTION_LOST, UNANSWERED)
         return self.description if is_ours and self.description else str(self)
+
+    def unsent(self) -> Self:
+        """The same, of a send that had not begun."""
+        told = copy(self)
+        told.is_unsent = True
+        return told
 
 
 class TokenRefused(TransportError):

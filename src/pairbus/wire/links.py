@@ -94,6 +94,14 @@ class Wave:
         if not self.left and not self.future.done():
             self.future.set_result(None)
 
+    def outcomes(self) -> list[TransportError | None]:
+        """The error of each, None being success; those that never left are told apart."""
+        errors = self.errors
+        for index in errors:
+            if self.fates[index] == "unsent":
+                errors[index] = errors[index].unsent()
+        return [errors.get(index) for index in range(len(self.fates))]
+
 
 class LinkEnd:
     """What all links share: being attached, and being lost."""
@@ -183,7 +191,7 @@ class SenderLink(LinkEnd):
     ) -> list[TransportError | None]:
         """Send payloads, each with its message format; the outcome of each, None being success."""
         if self.lost is not None:
-            return [self.lost] * len(transfers)
+            return [self.lost.unsent()] * len(transfers)
         future = self.line.loop.create_future()
         wave = Wave(future, len(transfers))
         self._waiting.extend((payload, form, wave, index) for index, (payload, form) in enumerate(transfers))
@@ -198,7 +206,7 @@ class SenderLink(LinkEnd):
         finally:
             if on_fates is not None:
                 on_fates(wave.fates)
-        return [wave.errors.get(index) for index in range(len(transfers))]
+        return wave.outcomes()
 
     def post(self, payload: bytes, wave: Wave) -> None:
         """Send one payload, as a wave that somebody else waits for; raises if the link is lost."""
