@@ -330,6 +330,19 @@ def test_once_does_not_wait_for_ever(
         until(lambda: first.progress().pumps == 1 and first.progress().trouble is None)
         done = call(*RUN, "--once", "--state", str(tmp_path / "two"))
         assert (done.returncode, "the lease of contoso is held by a syphon" in done.stderr) == (3, True)
+        assert done.stderr.endswith("Let that one do the work, or stop it\n")
+
+
+def test_a_secondary_that_is_down_is_told_as_that(
+    shop: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pairbus.spark.syphon.ONCE_PATIENCE", 1.0)
+    shop.secondary.faults.set("refuse")
+    done = call(*RUN, "--once", "--state", str(tmp_path))
+    assert done.returncode == 3
+    assert ": Connection refused; it was waited for 1 s. Is the secondary up, and is" in done.stderr
+    assert "pairbus:connection-lost" not in done.stderr
+    assert list(tmp_path.rglob(".syphon-*")) == [], "who has ended by an error tells no more"
 
 
 def test_without_the_queue_of_the_lease_it_works_and_warns(shop: Bus, tmp_path: Path) -> None:

@@ -58,6 +58,12 @@ def schedule(messages: int, *, within: float, tier: PlanTier, app_rate: float) -
     )
 
 
+def _in_hours(seconds: float) -> str:
+    """As precisely as it takes to be told from nothing."""
+    hours = seconds / 3600
+    return f"{hours:,.1f} h" if hours >= 1 else f"{ceil(seconds / 60)} min"
+
+
 def _advise(messages: int, rate: float, most: float) -> str:
     if rate <= most:
         shards = max(1, ceil(rate / SHARD_RATE))
@@ -69,6 +75,6 @@ def _advise(messages: int, rate: float, most: float) -> str:
         )
     return (
         f"the Standard tier leaves {most:,.0f} messages a second beside the application, which takes "
-        f"{messages / most / 3600:,.1f} h: give it that time, spread the entities over several pairs, or "
+        f"{_in_hours(messages / most)}: give it that time, spread the entities over several pairs, or "
         "move the primary to Premium"
     )

@@ -162,7 +162,8 @@ class PairLease:
             await self._note_trouble(error)
 
     async def _note_trouble(self, error: Exception) -> None:
-        self._change("unreachable", f"the lease of {self.primary} cannot be asked for: {error}")
+        told = error.words if isinstance(error, TransportError) else error
+        self._change("unreachable", f"the lease of {self.primary} cannot be asked for: {told}")
         await self._sleep(_ASK_AGAIN)
 
     async def _describe_holder(self, transport: AmqpTransport) -> str:

@@ -30,6 +30,11 @@ from .leash.leash import Leash
 _DEADLINE = 10.0
 # A holder that has just died keeps the lease for a lock's duration; then a few seconds until it is asked for.
 ONCE_PATIENCE = LOCK_DURATION + 5.0
+# What to do about a lease that does not come: whether another syphon has it.
+_ADVICE = {
+    True: "Let that one do the work, or stop it",
+    False: "Is the secondary up, and is its connection string right?",
+}
 
 
 class SyphonLeases:
@@ -130,7 +135,7 @@ class SyphonLeases:
             if is_over and not all(one.is_ours for one in missing):
                 why = missing[0].why or f"the lease of {missing[0].primary} does not come"
                 raise UnreachableError(
-                    f"{why}; it was waited for {limit:.0f} s. Let that one do the work, or stop it"
+                    f"{why}; it was waited for {limit:.0f} s. {_ADVICE[missing[0].state == 'taken']}"
                 )
             watch()
             time.sleep(TICK / 4)
