@@ -11,6 +11,8 @@ from pairbus.plumbing.toml_tables import parse_toml
 BatchBilling = Literal["per_message", "per_batch"]
 # Beyond what anybody has of anything here: what is more is a slip of the pen.
 _MOST = 1e9
+# A petabyte a second: what is more has sums that nobody can read.
+_MOST_BYTES = 1e15
 # Parts of a month are reckoned with fractions.
 _SLACK = 1 + 1e-9
 
@@ -81,9 +83,13 @@ class System:
 
     def _wholes(self) -> tuple[tuple[str, float, float], ...]:
         """What several fields come to together, and how much of it there can be."""
+        copies = self.pairs * self.rate * self.subscriptions
+        moved = max(copies, self.pairs * self.rate)
         return (
             ("outages × outage_hours (hours of the month)", self.outages * self.outage_hours, 24 * self.days),
             ("pairs × rate (messages a second)", self.pairs * self.rate, _MOST),
+            ("pairs × rate × subscriptions (messages a second)", copies, _MOST),
+            ("pairs × rate × subscriptions × size (bytes a second)", moved * self.size, _MOST_BYTES),
             ("pairs × clients × entities", self.pairs * self.clients * self.entities, _MOST),
             ("pairs × backlog_queues", self.pairs * self.backlog_queues, _MOST),
         )
