@@ -39,13 +39,18 @@ def run(*arguments: str, variables: dict[str, str] | None = None) -> subprocess.
 
 def call(*arguments: str, variables: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """The same as `run` without the price of a process, for commands that neither log nor catch signals."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+    # As strict as those of a process: what is no text in UTF-8 cannot be printed.
+    out, err = io.BytesIO(), io.BytesIO()
+    printed = io.TextIOWrapper(out, encoding="utf-8", write_through=True)
+    told = io.TextIOWrapper(err, encoding="utf-8", errors="backslashreplace", write_through=True)
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed), redirect_stderr(told):
         patch.delenv("PAIRBUS_READY_FILE", raising=False)
         for name, value in (variables or {}).items():
             patch.setenv(name, value)
         code = main(list(arguments))
-    return subprocess.CompletedProcess(list(arguments), code, out.getvalue(), err.getvalue())
+    return subprocess.CompletedProcess(
+        list(arguments), code, out.getvalue().decode(), err.getvalue().decode()
+    )
 
 
 @contextmanager

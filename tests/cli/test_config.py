@@ -146,6 +146,7 @@ def test_a_file_with_one_pair_needs_no_name(tmp_path: Path, monkeypatch: pytest.
         ('[pairs.a]\nprimary_env = 3\nsecondary_env = "S"', "primary_env must be a text"),
         ('[pairs.a]\nprimary_env = ""\nsecondary_env = "S"', "primary_env must be a text that is not empty"),
         ('[pairs.a]\nprimary_env = "P"\nsecondary_host = "a b"', "secondary_host: give a host name"),
+        ('prices = "a\\u0000b"', "prices has the character NUL, which no path has"),
         (
             '[pairs.a]\nprimary_env = "P"\nsecondary_env = "S"\n[pairs.a.options]\nfailover_interval = -1',
             "[pairs.a.options]: failover_interval must be 0 to 3600 seconds, not -1",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
+from pathlib import Path
 
 import click
 import pytest
@@ -99,6 +101,21 @@ def test_interruption_has_the_code_that_shells_expect(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(entry.app, "main", fail)
     assert entry.main([]) == 130
+
+
+def test_streams_that_are_closed_are_no_news(tmp_path: Path) -> None:
+    command = shlex.join([*COMMAND, "drill", "--list"])
+    done = subprocess.run(
+        ["sh", "-c", f"{command} <&- >&- 2>{tmp_path}/err; echo $?"], capture_output=True, timeout=PATIENCE
+    )
+    assert (done.stdout, (tmp_path / "err").read_text(encoding="utf-8")) == (b"0\n", "")
+
+
+@pytest.mark.parametrize("option", ["--state", "--records", "--config"])
+def test_an_empty_name_is_not_that_of_the_directory_that_one_is_in(option: str) -> None:
+    done = call("syphon", "status", option, "")
+    assert done.returncode == 2
+    assert "it is empty: has a variable of the shell no value?" in done.stderr
 
 
 def test_a_reader_that_goes_away_is_no_news() -> None:

@@ -19,6 +19,7 @@ from .examples import examples
 from .exit_codes import FOUND, UNREACHABLE
 from .logs import configure_logs, log_options
 from .numbers import AT_LEAST_ONE, POSITIVE
+from .places import DIRECTORY, EXISTING_FILE, FILE
 from .ready_file import announced, remove_stale
 from .tables import json_option, print_json
 
@@ -30,7 +31,6 @@ _FIRST_PORT = 5672
 _DEFAULT_NAMESPACES = {"contoso": _FIRST_PORT, "contoso-dr": _FIRST_PORT + 1}
 # Seconds between two looks at the files with entities.
 _LOOK_AGAIN = 1.0
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command(
@@ -52,27 +52,23 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option(
     "--entities",
-    type=_FILE,
+    type=EXISTING_FILE,
     multiple=True,
     help="Queues and topics to have: TOML, or the emulator's Config.json; followed on change. Repeatable.",
 )
-@click.option(
-    "--data", type=click.Path(file_okay=False, path_type=Path), help="Keep everything in this directory."
-)
+@click.option("--data", type=DIRECTORY, help="Keep everything in this directory.")
 @click.option("--memory", is_flag=True, help="Keep nothing on disk. This is the default.")
 @click.option(
     "--salvage", is_flag=True, help="Save what can be read of damaged stores in --data, and start nothing."
 )
-@click.option(
-    "--ready-file", type=click.Path(dir_okay=False, path_type=Path), help="Write JSON here when ready."
-)
+@click.option("--ready-file", type=FILE, help="Write JSON here when ready.")
 @click.option(
     "--policy", "policies", multiple=True, metavar="NAME=KEY:RIGHTS", help="Rights: send,listen,manage."
 )
 @click.option(
     "--policy-file",
     "policy_files",
-    type=_FILE,
+    type=EXISTING_FILE,
     multiple=True,
     help="Policies, one a line: keys stay private.",
 )
@@ -81,9 +77,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--hide-keys", is_flag=True, help="Print no keys; the ready file has them.")
 @click.option("--host", default="127.0.0.1", help="The address to listen on.")
-@click.option("--cert", type=_FILE, help="A certificate (PEM) instead of one made at the first start.")
-@click.option("--key", type=_FILE, help="The private key of --cert (PEM).")
-@click.option("--jwt-key", type=_FILE, help="A key file that verifies JSON web tokens.")
+@click.option(
+    "--cert", type=EXISTING_FILE, help="A certificate (PEM) instead of one made at the first start."
+)
+@click.option("--key", type=EXISTING_FILE, help="The private key of --cert (PEM).")
+@click.option("--jwt-key", type=EXISTING_FILE, help="A key file that verifies JSON web tokens.")
 @click.option(
     "--jwt-issuer", "jwt_issuers", multiple=True, metavar="ISS", help="Whose tokens count. Repeatable."
 )
@@ -130,7 +128,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     metavar="N",
     help="Throttle each namespace beyond N credits a second; Standard has 1000. [default: no limit]",
 )
-@click.option("--fault-plan", type=_FILE, help="A script of faults to run (TOML).")
+@click.option("--fault-plan", type=EXISTING_FILE, help="A script of faults to run (TOML).")
 @log_options
 @json_option
 def broker(

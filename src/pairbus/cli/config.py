@@ -260,6 +260,9 @@ def _beside(table: TomlTable, key: str, file: Path, value: str | None) -> Path |
     """A path that is relative to the file."""
     if value is None:
         return None
+    if "\0" in value:
+        table.note(f"{key} has the character NUL, which no path has", key)
+        return None
     try:
         return file.parent / Path(value).expanduser()
     except RuntimeError:

@@ -22,8 +22,8 @@ from .cost_tables import print_alternatives, print_transfer, wrapped
 from .examples import examples
 from .group import CommandGroup
 from .pairs import config_option
+from .places import EXISTING_FILE
 from .prices import budget_option, choose_budget, choose_sheet, prices_option, tell_budget
-from .shared_options import EXISTING_FILE
 from .tables import json_option, print_json, print_table
 
 # A terminal has eighty columns, of which names and numbers take fifty.

@@ -20,8 +20,9 @@ from .config import find_config
 from .cost_tables import print_alternatives, print_transfer
 from .examples import examples
 from .pairs import PairChoice, pair_options
+from .places import DIRECTORY, EXISTING_FILE
 from .prices import budget_option, choose_budget, choose_sheet, prices_option, tell_budget
-from .shared_options import DIRECTORY, EXISTING_FILE, master_option, records_option, state_option
+from .shared_options import master_option, records_option, state_option
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:

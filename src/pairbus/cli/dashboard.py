@@ -22,8 +22,8 @@ from .config import DEFAULT_CONFIG, find_config
 from .examples import examples
 from .numbers import POSITIVE
 from .pairs import PairChoice, pair_options
+from .places import DIRECTORY, FILE
 from .prices import budget_option, choose_budget, choose_sheet, prices_option
-from .shared_options import DIRECTORY, FILE
 
 if TYPE_CHECKING:
     from pairbus.dashboard.server import Serving

@@ -21,9 +21,9 @@ from .config import find_config
 from .examples import examples
 from .exit_codes import FOUND, INCOMPLETE
 from .numbers import AT_LEAST_ONE
+from .places import DIRECTORY, FILE
 from .prices import choose_sheet, prices_option
 from .progress import working
-from .shared_options import DIRECTORY, FILE
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from .candidates import offer_namespaces
 from .examples import examples
 from .group import CommandGroup
 from .numbers import AT_LEAST_ONE, POSITIVE
+from .places import ENTITY_PATH
 from .ready_file import connect, ready_file_option
 from .tables import clock_time, json_option, print_json, print_table
 
@@ -70,9 +71,13 @@ def _shown(default: float | int | str) -> str:
         ]
     ),
 )
-@click.argument("namespace", shell_complete=offer_namespaces)
+@click.argument("namespace", type=ENTITY_PATH, shell_complete=offer_namespaces)
 @click.argument("kind", type=click.Choice([kind.value for kind in KINDS]), metavar="KIND")
-@click.option("--entity", help="Only this queue, topic or subscription; without it the whole namespace.")
+@click.option(
+    "--entity",
+    type=ENTITY_PATH,
+    help="Only this queue, topic or subscription; without it the whole namespace.",
+)
 @click.option("--for", "duration", type=POSITIVE, metavar="SECONDS", help="Heal by itself after this time.")
 @_argument_options
 @ready_file_option
@@ -105,8 +110,8 @@ def set_fault(
         "pairbus fault clear contoso --entity orders",
     ),
 )
-@click.argument("namespace", shell_complete=offer_namespaces)
-@click.option("--entity", help="Only the faults set on this entity.")
+@click.argument("namespace", type=ENTITY_PATH, shell_complete=offer_namespaces)
+@click.option("--entity", type=ENTITY_PATH, help="Only the faults set on this entity.")
 @ready_file_option
 @json_option
 def clear_faults(namespace: str, *, entity: str | None, ready_file: Path, as_json: bool) -> None:

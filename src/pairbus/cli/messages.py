@@ -23,9 +23,9 @@ from .group import CommandGroup
 from .lines import property_value, read_json_lines, read_plain_lines
 from .namespaces import NamespaceChoice, confirm, namespace_options
 from .numbers import AT_LEAST_ONE
+from .places import ENTITY_PATH, FILE
 from .progress import working
 from .send import send_all
-from .shared_options import FILE
 from .tables import counted, json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def _cell(value: Any) -> str:
         "pairbus messages send orders --file orders.jsonl --json-lines --primary-env PRIMARY",
     )
 )
-@click.argument("path")
+@click.argument("path", type=ENTITY_PATH)
 @click.argument("body", required=False)
 @namespace_options
 @click.option(

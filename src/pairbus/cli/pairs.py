@@ -28,6 +28,7 @@ from .config import (
     find_config,
     make_options,
 )
+from .places import FILE
 
 if TYPE_CHECKING:
     from pairbus.options import SendAvailabilityOptions
@@ -185,7 +186,7 @@ def pair_options(command: _F) -> _F:
 
 config_option = click.option(
     "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     envvar="PAIRBUS_CONFIG",
     show_envvar=True,
     help="The configuration file. [default: pairbus.toml, if there is one]",

@@ -1,13 +1,28 @@
-"""Where records are kept, and paths of entities, as options of commands."""
+"""Files and directories, places where records are kept, and paths of entities, as options of commands."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
     from pairbus.stores.places import RecordPlace
+
+_EMPTY = "it is empty: has a variable of the shell no value?"
+
+
+class _NamedPath(click.Path):
+    """A file or directory. An empty name would be that of the directory that one is in."""
+
+    def __init__(self, *, exists: bool = False, file_okay: bool = True, dir_okay: bool = True) -> None:
+        super().__init__(exists=exists, file_okay=file_okay, dir_okay=dir_okay, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail(_EMPTY, param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class PlaceType(click.ParamType):  # type: ignore[type-arg] # older versions of click have no argument
@@ -19,6 +34,8 @@ class PlaceType(click.ParamType):  # type: ignore[type-arg] # older versions of 
         from pairbus.errors import ConfigurationError
         from pairbus.stores.places import StoreUri, parse_place
 
+        if value == "":
+            self.fail(_EMPTY, param, ctx)
         try:
             place: RecordPlace = parse_place(value)
         except ConfigurationError as error:
@@ -43,5 +60,8 @@ class EntityPath(click.ParamType):  # type: ignore[type-arg] # older versions of
             self.fail(str(error), param, ctx)
 
 
+DIRECTORY = _NamedPath(file_okay=False)
+FILE = _NamedPath(dir_okay=False)
+EXISTING_FILE = _NamedPath(exists=True, dir_okay=False)
 PLACE = PlaceType()
 ENTITY_PATH = EntityPath()

@@ -13,6 +13,7 @@ from pairbus.plumbing.toml_tables import read_text
 
 from .config import Config
 from .exit_codes import FOUND
+from .places import EXISTING_FILE
 
 # More than anybody pays in any currency.
 _MOST = 10**12
@@ -62,7 +63,7 @@ def tell_budget(total: Decimal, budget: Decimal | None, currency: str) -> int:
 
 prices_option = click.option(
     "--prices",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING_FILE,
     help="A price sheet of your own (TOML). [default: `prices` of the configuration file, or ours]",
 )
 

@@ -18,6 +18,8 @@ import click
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.files import SECRET, publish
 
+from .places import FILE
+
 if TYPE_CHECKING:
     from pairbus.broker.control import ControlClient
 
@@ -28,7 +30,7 @@ def ready_file_option(command: _F, *, required: bool = True) -> _F:
     """The option by which a command is told which broker it speaks to."""
     return click.option(
         "--ready-file",
-        type=click.Path(path_type=Path),
+        type=FILE,
         envvar="PAIRBUS_READY_FILE",
         required=required,
         show_envvar=True,

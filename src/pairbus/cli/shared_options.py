@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from .numbers import AT_LEAST_ONE, INTERVAL
-from .places import PLACE
+from .places import DIRECTORY, PLACE
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-
-DIRECTORY = click.Path(file_okay=False, path_type=Path)
-FILE = click.Path(dir_okay=False, path_type=Path)
-EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 count_option = click.option(
     "--count", type=AT_LEAST_ONE, help="How many backlog queues, above backlog_queue_count."
