@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pairbus import __version__
 from tests.cli.test_examples import parse
 from tests.guards.sources import ROOT
 
@@ -30,6 +31,7 @@ def test_units_start_a_command_that_there_is(unit: Any) -> None:
     parse(words)
     assert service["NoNewPrivileges"] == "yes"
     assert service["User"] == "pairbus"
+    assert service["CapabilityBoundingSet"] == ""
 
 
 def test_compose_starts_commands_that_there_are() -> None:
@@ -39,6 +41,10 @@ def test_compose_starts_commands_that_there_are() -> None:
         parse(shlex.split(service["command"]))
         context = (DEPLOY / "docker" / service["build"]["context"]).resolve()
         assert (context / service["build"]["dockerfile"]).is_file()
+        assert service["image"] == f"pairbus:{__version__}"
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+    assert all("healthcheck" in services[name] for name in ("broker", "dashboard"))
 
 
 def test_kubernetes_refers_to_what_is_there() -> None:
@@ -55,10 +61,37 @@ def test_kubernetes_refers_to_what_is_there() -> None:
         (container,) = pod["spec"]["containers"]
         parse(container["args"])
         assert {mount["name"] for mount in container["volumeMounts"]} == volumes.keys()
+        assert_bounded(pod["spec"])
+    # The token of the dashboard is its own.
+    secrets = {
+        one["metadata"]["name"]: one["spec"]["template"]["spec"]["containers"][0]["envFrom"]
+        for one in deployments
+    }
+    assert [one["secretRef"]["name"] for one in secrets["pairbus-syphon"]] == ["pairbus"]
     (service,) = (one for one in found if one["kind"] == "Service")
     assert service["spec"]["selector"] in [
         one["spec"]["template"]["metadata"]["labels"] for one in deployments
     ]
+
+
+def assert_bounded(pod: dict[str, Any]) -> None:
+    """No root, no rights, nothing to write to but its volumes, and an image with a version."""
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    for container in pod["containers"]:
+        rights = container["securityContext"]
+        assert (rights["allowPrivilegeEscalation"], rights["readOnlyRootFilesystem"]) == (False, True)
+        assert rights["capabilities"] == {"drop": ["ALL"]}
+        assert container["image"].endswith(f"pairbus:{__version__}")
+
+
+def test_a_drain_by_the_clock_is_bounded_too() -> None:
+    text = (ROOT / "examples" / "operations" / "cronjob.yaml").read_text(encoding="utf-8")
+    pod = yaml.safe_load(text)["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    assert_bounded(pod)
+    assert {one["name"] for one in pod["containers"][0]["volumeMounts"]} == {
+        one["name"] for one in pod["volumes"]
+    }
 
 
 def test_the_image_is_made_of_what_the_tree_has() -> None:
@@ -72,4 +105,7 @@ def test_the_image_is_made_of_what_the_tree_has() -> None:
     assert [one for one in copied if not (ROOT / one).exists()] == []
     extras = set(re.findall(r"\[([a-z,]+)\]", text))
     assert extras == {"broker,dashboard,identity,spark"}
-    assert text.index("USER pairbus") < text.index("ENTRYPOINT")
+    (user,) = re.findall(r"^USER (\d+)$", text, flags=re.MULTILINE)
+    assert f"--uid {user} " in text
+    assert text.index("USER ") < text.index("ENTRYPOINT")
+    assert f"pairbus:{__version__} ." in text

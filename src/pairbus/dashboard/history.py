@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -21,7 +22,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from pairbus.plumbing.files import make_directory, publish
+from pairbus.plumbing.files import follow, make_directory, open_file, publish
 from pairbus.plumbing.json_text import NUMBER, Shape, fits, parse_json
 
 log = logging.getLogger(__name__)
@@ -163,7 +164,8 @@ class History:
                 publish(path, text, durable=False)
             else:
                 make_directory(path.parent, follows=True)
-                with path.open("a", encoding="utf-8") as file:
+                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+                with os.fdopen(open_file(path, flags, follow(path.parent)), "a", encoding="utf-8") as file:
                     file.write("\n" * self._is_torn + text)
         except OSError as error:
             if not self._has_failed:  # once, not every few seconds
