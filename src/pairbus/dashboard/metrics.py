@@ -40,7 +40,9 @@ FAMILIES = (
         "pairbus_client_up", "1 for a client that runs, 0 for one that left its status behind.", _CLIENT
     ),
     PageFamily("pairbus_client_fault", "1 if the client has faulted, else 0.", _CLIENT),
-    PageFamily("pairbus_client_provisioned", "1 if the backlog queues were looked after, else 0.", _CLIENT),
+    PageFamily(
+        "pairbus_client_provisioned", "1 if the backlog queues were created or found, else 0.", _CLIENT
+    ),
     PageFamily("pairbus_client_rotation_usable", "Backlog queues in the rotation.", _CLIENT),
     PageFamily("pairbus_client_rotation_queues", "Backlog queues that the pair has.", _CLIENT),
     PageFamily("pairbus_client_warnings", "Warnings in the status.", _CLIENT),
