@@ -19,8 +19,9 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS)
 # What takes little time: neither Spark nor a browser, and few programs besides.
 FAST := access amqp backlog cost engine filters guards ledger pairing store
-# There, but with many connections or processes: for `make test` alone.
-SLOW := backlog/test_preflight backlog/test_redrive ledger/test_exactness ledger/test_kills
+# There, but with many connections, processes or files: for `make test` alone.
+SLOW := backlog/test_preflight backlog/test_redrive ledger/test_exactness ledger/test_fleet_histories ledger/test_kills
+SLOW += ledger/test_retention store/test_damage store/test_failed_turn
 
 .PHONY: help setup demo check fast collected node-packages test test-azure coverage test-all bench soak lint format lock reference release clean docs
 .DEFAULT_GOAL := help

@@ -138,7 +138,7 @@ PARCELS = {
 IN_THIS_ORDER = (
     *dict.fromkeys(PARCELS.values()),
     *("drill", "dashboard", "client", "ordeal", "crash", "pump", "broker"),
-    *("guards", "simulation", "sync", "cli", "spark", "faults", "node"),
+    *("guards", "simulation", "sync", "cli", "spark", "faults", "node", "ledger", "store", "testing"),
 )
 
 # What is said at the end of the run: the lines of each section.
