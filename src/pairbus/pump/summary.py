@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
-def rate_between(moved: int, first: float | None, last: float | None) -> float:
-    """Messages a second between two moments; 0 if that is no time."""
-    return moved / (last - first) if first is not None and last is not None and last > first else 0.0
-
-
 @dataclass(slots=True)
-class PathTally:
+class PathSummary:
     """What became of the messages of one path."""
 
     moved: int = 0
@@ -21,12 +17,6 @@ class PathTally:
     first: float | None = None  # when the first transfer began and the last one ended, Unix seconds
     last: float | None = None
     trouble: str | None = None
-    #: When the oldest of those that wait was enqueued, of all that have waited since none did.
-    oldest: float | None = None
-
-    def note_waiting(self, enqueued: float) -> None:
-        """A message that was enqueued then has to wait."""
-        self.oldest = enqueued if self.oldest is None else min(self.oldest, enqueued)
 
     def note_transfer(self, begun: float, ended: float) -> None:
         """Messages were on the way from then to then."""
@@ -35,8 +25,27 @@ class PathTally:
 
     @property
     def rate(self) -> float:
-        """Messages a second, from the first to the last; 0 if there were none."""
-        return rate_between(self.moved, self.first, self.last)
+        """Messages a second, from the first to the last; 0 if that is no time."""
+        first, last = self.first, self.last
+        return self.moved / (last - first) if first is not None and last is not None and last > first else 0.0
+
+
+def slowest_of(paths: Mapping[str, PathSummary]) -> str | None:
+    """The path with the lowest rate, of those that anything was moved to."""
+    rates = {path: found.rate for path, found in paths.items() if found.rate > 0}
+    return min(rates, key=lambda path: rates[path]) if rates else None
+
+
+@dataclass(slots=True)
+class PathTally(PathSummary):
+    """The same while it is counted."""
+
+    #: When the oldest of those that wait was enqueued, of all that have waited since none did.
+    oldest: float | None = None
+
+    def note_waiting(self, enqueued: float) -> None:
+        """A message that was enqueued then has to wait."""
+        self.oldest = enqueued if self.oldest is None else min(self.oldest, enqueued)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +101,6 @@ class PumpTally:
                 tally.oldest = None
         for path in waiting.keys() - self.paths.keys():
             self.of(path).waiting = waiting[path]
-        moving = {path: tally.rate for path, tally in self.paths.items() if tally.rate > 0}
         return PumpSummary(
             moved=sum(tally.moved for tally in self.paths.values()),
             dead_lettered=sum(tally.dead_lettered for tally in self.paths.values()),
@@ -103,6 +111,6 @@ class PumpTally:
             retries=self.retries,
             lost_locks=self.lost_locks,
             paths=dict(self.paths),
-            slowest_path=min(moving, key=lambda path: moving[path]) if moving else None,
+            slowest_path=slowest_of(self.paths),
             queue_errors=dict(self.queue_errors),
         )

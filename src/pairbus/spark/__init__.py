@@ -1,8 +1,10 @@
 """The data pipeline on Spark: the only place that imports pyspark, and that with its first use.
 
-from pairbus.spark import PumpPair, Syphon
+A drain in a program:
 
-Syphon(spark, PumpPair.from_env("CONTOSO", "CONTOSO_DR"), state="state").run(once=True)
+    from pairbus.spark import PumpPair, Syphon
+
+    Syphon(spark, PumpPair.from_env("CONTOSO", "CONTOSO_DR"), state="state").run(once=True)
 """
 
 from __future__ import annotations

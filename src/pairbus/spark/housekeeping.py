@@ -12,7 +12,7 @@ EVERY = 900.0
 FIRST_RETRY = 30.0
 
 
-def describe_failure(name: str, error: Exception) -> str:
+def tell_failed(name: str, error: Exception) -> str:
     """In a line: Spark's errors have pages of Java behind their first one."""
     return f"{name} failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
@@ -46,7 +46,7 @@ class Chore:
             self._act()
         except Exception as error:  # noqa: BLE001 - whatever it is, the messages go on
             pause, self._retry = min(self._every, self._retry), min(self._every, 2 * self._retry)
-            self.trouble = describe_failure(self._name, error)
+            self.trouble = tell_failed(self._name, error)
             log.warning("%s; it is tried again in %.0f s", self.trouble, pause)
         else:
             pause, self._retry, self.trouble = self._every, FIRST_RETRY, None

@@ -7,25 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pairbus.plumbing.json_text import parse_json
-from pairbus.pump.summary import rate_between
-
-
-@dataclass(slots=True)
-class PathSummary:
-    """What became of the messages of one path."""
-
-    moved: int = 0
-    dead_lettered: int = 0
-    waiting: int = 0
-    bytes: int = 0
-    first: float | None = None  # when the first transfer began and the last one ended, Unix seconds
-    last: float | None = None
-    trouble: str | None = None
-
-    @property
-    def rate(self) -> float:
-        """Messages a second, from the first to the last."""
-        return rate_between(self.moved, self.first, self.last)
+from pairbus.pump.summary import PathSummary, slowest_of
 
 
 class ReceiptCounts(NamedTuple):
@@ -108,9 +90,7 @@ class RunTally:
 
     @property
     def slowest_path(self) -> str | None:
-        """The path with the lowest rate, of those that anything was moved to."""
-        rates = {path: found.rate for path, found in self.paths.items() if found.rate > 0}
-        return min(rates, key=lambda path: rates[path]) if rates else None
+        return slowest_of(self.paths)
 
 
 def _add(found: PathSummary, tallies: Sequence[Mapping[str, Any]]) -> None:
@@ -119,7 +99,6 @@ def _add(found: PathSummary, tallies: Sequence[Mapping[str, Any]]) -> None:
         found.dead_lettered += tally["dead_lettered"]
         found.bytes += tally["bytes"]
         if tally["first"] is not None:
-            found.first = tally["first"] if found.first is None else min(found.first, tally["first"])
-            found.last = tally["last"] if found.last is None else max(found.last, tally["last"])
+            found.note_transfer(tally["first"], tally["last"])
         found.trouble = tally["trouble"] or found.trouble
         found.waiting += tally["waiting"]

@@ -35,7 +35,7 @@ from pairbus.stores.places import RecordPlace, StoreUri, parse_place
 from pairbus.stores.store import open_store
 
 from .engine import SyphonEngine
-from .housekeeping import Chore, describe_failure
+from .housekeeping import Chore, tell_failed
 from .leases import ONCE_PATIENCE, SyphonLeases
 from .leash.epochs import BUSY_EPOCH, LONGEST_EPOCH, Epochs
 from .leash.file_leash import FileLeash
@@ -414,7 +414,7 @@ class Syphon:
             try:
                 summary = replace(summary, tables=act() or summary.tables)
             except Exception as error:  # noqa: BLE001 - the messages have arrived; the next run does it again
-                note = describe_failure(name, error)
+                note = tell_failed(name, error)
                 log.warning("%s", note)
                 summary = replace(summary, notes=(*summary.notes, note))
         return replace(summary, seconds=time.monotonic() - self._begun)
