@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from pairbus.broker.admin.exchange import HttpRequest, Response
 from pairbus.broker.admin.http import AdminHttp, HttpLimits
+from pairbus.broker.links.pace import Allowance
+from tests.waiting import eventually
 
 Answer = Response | Awaitable[Response]
 
@@ -322,6 +324,50 @@ class Pipe(asyncio.Transport):
 
     def resume_reading(self) -> None:
         assert not self.closed
+
+
+async def test_one_request_of_a_connection_is_answered_in_a_turn() -> None:
+    """However many have come in one piece: others come first."""
+    answered = 0
+
+    def count(request: HttpRequest) -> Response:
+        nonlocal answered
+        answered += 1
+        return echo(request)
+
+    pipe, protocol = Pipe(), AdminHttp(count)
+    protocol.connection_made(pipe)
+    protocol.data_received(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n" * 20)
+    turns = 0
+    while answered < 20:
+        assert answered <= turns + 1
+        await asyncio.sleep(0)
+        turns += 1
+    assert pipe.written.count(b"HTTP/1.1 200") == 20
+    protocol.connection_lost(None)
+
+
+async def test_who_shares_its_time_waits_when_that_is_spent() -> None:
+    class Stingy(Allowance):
+        def __init__(self) -> None:
+            super().__init__()
+            self.waits, self.spent = [0.001], 0.0
+
+        def wait(self, now: float) -> float:
+            return self.waits.pop() if self.waits else 0.0
+
+        def spend(self, seconds: float) -> None:
+            self.spent += seconds
+
+    allowance = Stingy()
+    pipe, protocol = Pipe(), AdminHttp(echo, share=lambda: allowance)
+    protocol.connection_made(pipe)
+    protocol.data_received(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+    assert pipe.written == b""
+    assert protocol.eof_received() is pipe.can_write_eof(), "it is answered all the same"
+    await eventually(lambda: b"HTTP/1.1 200" in pipe.written)
+    assert allowance.spent > 0
+    protocol.connection_lost(None)
 
 
 @settings(max_examples=150)

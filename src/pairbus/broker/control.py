@@ -24,11 +24,12 @@ from pairbus.plumbing.hosts import numeric_address
 from pairbus.plumbing.json_text import parse_json
 
 from .admin.exchange import HttpRequest, Response
-from .admin.http import AdminHttp, Handler
+from .admin.http import AdminHttp, Handler, Share
 from .errors import ControlError
 from .gate import CROWDED, Visitor
 from .host import NamespaceHost
 from .links.held_bytes import Unread, UnreadAnswers
+from .links.pace import Allowance
 from .vitals import CONTENT_TYPE, Scrape, describe_health
 
 _REQUEST_TIMEOUT = 10.0
@@ -55,6 +56,7 @@ class ControlApi:
         self._is_local = is_local
         self._scrape = Scrape(hosts.values())
         self._unread = UnreadAnswers(0, MOST_UNREAD)
+        self._allowance = Allowance()
 
     def close(self) -> None:
         """Answer nobody any more."""
@@ -62,7 +64,11 @@ class ControlApi:
 
     def make_line(self, visitor: Visitor) -> "ControlLine":
         """Whoever speaks on this connection."""
-        return ControlLine(lambda request: self.handle(request, visitor), self._unread)
+        return ControlLine(
+            lambda request: self.handle(request, visitor),
+            self._unread,
+            share=lambda: None if visitor.is_member else self._allowance,
+        )
 
     def handle(self, request: HttpRequest, visitor: Visitor) -> Response | Awaitable[Response]:
         """Answer one request with JSON. The token admits the connection."""
@@ -153,8 +159,8 @@ class ControlLine(AdminHttp):
 
     name = "control"
 
-    def __init__(self, handler: Handler, unread: Unread) -> None:
-        super().__init__(handler)
+    def __init__(self, handler: Handler, unread: Unread, *, share: Share) -> None:
+        super().__init__(handler, share=share)
         self._unread = unread
 
     def close(self, error: AmqpError | None) -> None:

@@ -141,7 +141,7 @@ class NamespaceHost:
         #: Who receives; a turn that is refused puts a new one here.
         self.consumers = Consumers()
         self.read_buffer: memoryview = memoryview(bytearray(MEMBER_READ))
-        self.allowance = Allowance()
+        self.allowance: Allowance = Allowance()
         self.peers: set[Peer] = set()
         self._dirty: set[Peer] = set()
         # What the thread of the store does; who speaks when it has committed; whether the next turn waits.

@@ -118,7 +118,11 @@ class AdminLine(AdminHttp):
     """One HTTP connection to a namespace."""
 
     def __init__(self, host: "NamespaceHost", connection: str, visitor: Visitor) -> None:
-        super().__init__(self._serve, upgrade=self._change)
+        super().__init__(
+            self._serve,
+            upgrade=self._change,
+            share=lambda: None if visitor.is_member else host.allowance,
+        )
         self._host = host
         self._visitor = visitor
         self._connection = connection

@@ -7,7 +7,9 @@
    drops the connection without an answer.
 3. A client has `request_timeout` for a whole request from its first byte, and `idle_timeout` between
    requests; the first is answered with 408, the second closes in silence.
-4. After an error nobody knows where the next request begins. The answer is sent, the input is read and thrown
+4. In one turn of the event loop a connection has one request answered, however many have come: the others are
+   put off behind everybody else. All strangers share an allowance of time, and wait when it is spent.
+5. After an error nobody knows where the next request begins. The answer is sent, the input is read and thrown
    away for `linger` seconds (a reset on unread bytes could overtake the answer), then it closes.
 """
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -24,6 +27,8 @@ from typing import cast
 
 import h11
 
+from pairbus.broker.links.pace import Allowance
+
 from .atom import error_response
 from .errors import AdminRefused
 from .exchange import HttpRequest, Response
@@ -31,6 +36,8 @@ from .exchange import HttpRequest, Response
 Handler = Callable[[HttpRequest], Response | Awaitable[Response]]
 # Takes a request to upgrade, and what came behind it; or raises `AdminRefused`.
 Upgrade = Callable[[h11.Request, bytes], None]
+# The time that this connection shares with others, if it does.
+Share = Callable[[], Allowance | None]
 
 logger = logging.getLogger(__name__)
 
@@ -53,11 +60,19 @@ class AdminHttp(asyncio.Protocol):
     """Serves one connection. Bytes that were read before it took over go to `data_received`."""
 
     def __init__(
-        self, handler: Handler, *, limits: HttpLimits | None = None, upgrade: Upgrade | None = None
+        self,
+        handler: Handler,
+        *,
+        limits: HttpLimits | None = None,
+        upgrade: Upgrade | None = None,
+        share: Share = lambda: None,
     ) -> None:
-        """`upgrade` takes over connections that are to speak another protocol; without it none is."""
+        """`upgrade` takes over connections that are to speak another protocol; without it none is. `share`
+        tells whose time it is that is spent.
+        """
         self._handler = handler
         self._upgrade = upgrade
+        self._share = share
         self._limits = limits or HttpLimits()
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.header_size)
         self._transport: asyncio.Transport | None = None
@@ -67,6 +82,8 @@ class AdminHttp(asyncio.Protocol):
         self._chunks = 0
         self._receiving = False
         self._answering = False
+        self._has_answered = False
+        self._is_put_off = False
         self._closing = False
         self._writable = True
 
@@ -88,7 +105,7 @@ class AdminHttp(asyncio.Protocol):
         self._http.receive_data(b"")
         self._advance()
         # A client that shut its half down still waits for the answer; TLS has no half.
-        return self._answering and self._transport.can_write_eof()
+        return (self._answering or self._is_put_off) and self._transport.can_write_eof()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -110,8 +127,36 @@ class AdminHttp(asyncio.Protocol):
     # -- from bytes to a request
 
     def _advance(self) -> None:
+        if self._is_put_off:
+            return
+        share, begun = self._share(), time.monotonic()
+        if share is not None and (wait := share.wait(begun)):
+            self._put_off(wait)
+            return
+        self._has_answered = False
+        self._take_request()
+        if self._has_answered and not self._closing:
+            self._put_off(0.0)
+        if share is not None:
+            share.spend(time.monotonic() - begun)
+
+    def _put_off(self, wait: float) -> None:
+        """Go on later, and read nothing meanwhile."""
+        if self._transport is not None:
+            self._is_put_off = True
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_later(wait, self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_put_off = False
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+            self._advance()
+
+    def _take_request(self) -> None:
+        """Take what has come, up to the end of a request that is answered at once."""
         try:
-            while not self._answering and not self._closing and self._writable:
+            while not (self._answering or self._has_answered or self._closing) and self._writable:
                 if not self._take_event():
                     return
         except h11.RemoteProtocolError as error:
@@ -212,7 +257,7 @@ class AdminHttp(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         self._write_response(response)
-        self._answering, self._head = False, None
+        self._answering, self._has_answered, self._head = False, True, None
         if self._http.our_state is h11.MUST_CLOSE:
             self._close()
             return
