@@ -24,7 +24,7 @@ from pairbus.plumbing.hosts import numeric_address
 from pairbus.plumbing.json_text import parse_json
 
 from .admin.exchange import HttpRequest, Response
-from .admin.http import AdminHttp, Handler, Share
+from .admin.http import AdminHttp, Handler, TimeShare
 from .errors import ControlError
 from .gate import CROWDED, Visitor
 from .host import NamespaceHost
@@ -159,7 +159,7 @@ class ControlLine(AdminHttp):
 
     name = "control"
 
-    def __init__(self, handler: Handler, unread: Unread, *, share: Share) -> None:
+    def __init__(self, handler: Handler, unread: Unread, *, share: TimeShare) -> None:
         super().__init__(handler, share=share)
         self._unread = unread
 

@@ -37,7 +37,7 @@ Handler = Callable[[HttpRequest], Response | Awaitable[Response]]
 # Takes a request to upgrade, and what came behind it; or raises `AdminRefused`.
 Upgrade = Callable[[h11.Request, bytes], None]
 # The time that this connection shares with others, if it does.
-Share = Callable[[], Allowance | None]
+TimeShare = Callable[[], Allowance | None]
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class AdminHttp(asyncio.Protocol):
         *,
         limits: HttpLimits | None = None,
         upgrade: Upgrade | None = None,
-        share: Share = lambda: None,
+        share: TimeShare = lambda: None,
     ) -> None:
         """`upgrade` takes over connections that are to speak another protocol; without it none is. `share`
         tells whose time it is that is spent.
