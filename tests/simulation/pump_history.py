@@ -227,8 +227,11 @@ class PumpHistory(SimulatedHistory):
             self._pump.stop()
 
     def _look_at_locks(self) -> None:
-        """A pump that has ended holds nothing, unless a word of the backlog's namespace got lost."""
-        if "killed" in self.ended.values() or any(fault.where == SECONDARY for fault in self.plan.faults):
+        """A pump that has ended holds nothing, unless a word of the backlog's namespace got lost. What one that
+        was killed, or that its disk has ended, had received stays locked until that runs out.
+        """
+        is_left = {"killed", "disk"}.intersection(self.ended.values())
+        if is_left or any(fault.where == SECONDARY for fault in self.plan.faults):
             return
         for name in self.queues:
             if any(one.lock_token is not None for one in self.secondary.queue(name).table.since(0)):
