@@ -227,8 +227,8 @@ class PumpHistory(SimulatedHistory):
             self._pump.stop()
 
     def _look_at_locks(self) -> None:
-        """A pump that has ended holds nothing, unless a word of the backlog's namespace got lost. What one that
-        was killed, or that its disk has ended, had received stays locked until that runs out.
+        """A pump that has ended holds nothing, unless a word of the backlog's namespace got lost. What
+        one had that was killed, or that its disk has ended, stays locked until that runs out.
         """
         is_left = {"killed", "disk"}.intersection(self.ended.values())
         if is_left or any(fault.where == SECONDARY for fault in self.plan.faults):

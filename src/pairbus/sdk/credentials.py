@@ -7,8 +7,6 @@ credential is its owner's: nothing here closes it.
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 from azure.core.credentials import AccessToken
 from azure.core.credentials_async import AsyncTokenCredential
 
+from pairbus.plumbing.shared_calls import SharedCalls
 from pairbus.portal import Portal
 
 
@@ -54,16 +53,13 @@ class _Wrapped:
 
 
 class _Awaited(_Wrapped):
+    def __init__(self, credential: Any) -> None:
+        super().__init__(credential)
+        self._asking = SharedCalls[AccessToken](credential.get_token, name="pairbus-token")
+
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
         """Ask for a token; where that blocks, on another thread."""
-        ask = functools.partial(self._credential.get_token, *scopes, **options)
-        if inspect.iscoroutinefunction(self._credential.get_token):
-            token: Any = ask()
-        else:
-            token = await asyncio.get_running_loop().run_in_executor(None, ask)
-        # A coroutine function behind a decorator does not look like one.
-        answer: AccessToken = await token if inspect.isawaitable(token) else token
-        return answer
+        return await self._asking.call(*scopes, **options)
 
 
 class _Blocking(_Wrapped):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import hmac
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from pairbus.plumbing.shared_calls import SharedCalls
 from pairbus.words import SAS_TOKEN
 
 # As long as the SDKs ask for; tokens are renewed long before.
@@ -62,24 +62,20 @@ class FixedToken:
         return CbsToken(self.signature, SAS_TOKEN, now + SAS_LIFETIME)
 
 
-@dataclass(frozen=True, slots=True)
 class CredentialTokens:
     """Asks a `TokenCredential`, of either kind, for tokens; one that it owns it closes."""
 
-    credential: Any = field(repr=False)
-    owns: bool = False
+    def __init__(self, credential: Any, *, owns: bool = False) -> None:
+        self.credential = credential
+        self.owns = owns
+        self._asking: SharedCalls[Any] | None = None
 
     async def token(self, audience: str, now: float) -> CbsToken:
-        ask = self.credential.get_token
+        if self._asking is None:
+            self._asking = SharedCalls(self.credential.get_token, name="pairbus-token")
         # The SDK tells credentials that sign for an audience by this attribute.
         is_signed = getattr(self.credential, "token_type", b"jwt") in (SAS_TOKEN, SAS_TOKEN.encode())
-        scope = audience if is_signed else _SCOPE
-        if inspect.iscoroutinefunction(ask):
-            given = await ask(scope)
-        else:  # it may block for seconds
-            given = await asyncio.get_running_loop().run_in_executor(None, ask, scope)
-            if inspect.isawaitable(given):  # a coroutine function behind a decorator does not look like one
-                given = await given
+        given = await self._asking.call(audience if is_signed else _SCOPE)
         value = given.token.decode() if isinstance(given.token, bytes) else given.token
         return CbsToken(value, SAS_TOKEN if is_signed else "jwt", float(given.expires_on))
 
