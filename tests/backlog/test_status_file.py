@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import os
 import socket
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pairbus.backlog.provisioner import ProvisioningReport
+from pairbus.client.state import status_file
 from pairbus.client.state.directory import default_state_dir, records_dir, status_dir
 from pairbus.client.state.status_file import StatusFile, read_status_files, unreadable_status_files
-from pairbus.client.status import PairStatus
+from pairbus.client.status import PairStatus, to_json
 from pairbus.clock import ManualClock
 from pairbus.options import EntityState, StateChange
 from pairbus.pairing.rotation import QueueStatus
@@ -97,6 +101,26 @@ async def test_changes_in_a_storm_are_written_a_few_times_a_second(tmp_path: Pat
         await asyncio.sleep(0)
     await file.close()
     assert 2 <= taken <= 5
+
+
+async def test_a_large_picture_is_taken_seldom_and_written_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def text_of(given: object) -> str:
+        threads.append(threading.current_thread())
+        return to_json(given)
+
+    monkeypatch.setattr(status_file, "to_json", text_of)
+    spent = itertools.count(0.0, 0.5)
+    monkeypatch.setattr(status_file, "time", SimpleNamespace(thread_time=lambda: next(spent)))
+    file = StatusFile(tmp_path, picture)
+    file.start()
+    await eventually(lambda: len(read_status_files(tmp_path, now=0.0)) == 1)
+    assert json.loads((tmp_path / f"{os.getpid()}.json").read_text())["interval"] == 10.0
+    assert threading.current_thread() not in threads
+    await file.close()
 
 
 async def test_two_clients_of_a_process_have_a_file_each(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ from .sending.surroundings import Surroundings
 from .sides import Sides
 from .state.landmark import Landmark
 from .state.records import Records
-from .status import PairStatus, PathStatus
+from .status import PairStatus
 
 if TYPE_CHECKING:
     from .hosted.backlog_view import BacklogView
@@ -334,9 +334,9 @@ class Pair:
             provisioning=self.provisioning,
             had_success=self._acquaintance.had_success,
             backlog_limit=self.backlog.limit,
-            entities=tuple(_dated(entity.status(), offset) for entity in self._entities.values()),
+            entities=tuple(entity.status(offset=offset) for entity in self._entities.values()),
             rotation=tuple(
-                replace(queue, returns_at=_at(queue.returns_at, offset))
+                queue if queue.returns_at is None else replace(queue, returns_at=queue.returns_at + offset)
                 for queue in self.backlog.rotation.status(now)
             ),
             sides=self.sides.states(),
@@ -412,21 +412,3 @@ def _is_of_the_message(failure: Failure) -> bool:
     """Whether it failed for the sake of what was sent: it was refused as such, too large, or not encoded."""
     is_known = failure.fate == "refused" or failure.is_encoding
     return classify(failure) is FailureKind.CALLER and (is_known or _TOO_LARGE in failure.classes)
-
-
-def _at(moment: float | None, offset: float) -> float | None:
-    return None if moment is None else moment + offset
-
-
-def _dated(status: PathStatus, offset: float) -> PathStatus:
-    """With times of day instead of those of the timers."""
-    health = status.health
-    return replace(
-        status,
-        health=replace(
-            health,
-            since=_at(health.since, offset),
-            fails_over_at=_at(health.fails_over_at, offset),
-            next_ping_at=_at(health.next_ping_at, offset),
-        ),
-    )

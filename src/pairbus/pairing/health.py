@@ -259,17 +259,17 @@ class EntityHealth:
         """What a send raises whose route is `REFUSED`."""
         return PrimaryEntityFault(self.path, self._last_failure or self._reason)
 
-    def status(self) -> HealthStatus:
-        """A picture of this moment."""
+    def status(self, *, offset: float = 0.0) -> HealthStatus:
+        """A picture of this moment; `offset` is added to its times, to make them times of day."""
         return HealthStatus(
             path=self.path,
             state=self.state,
-            since=self._since,
+            since=_later(self._since, offset),
             reason=self._reason,
             last_failure=self._last_failure,
             attempts=len(self._attempts),
-            fails_over_at=self._fails_over_at(),
-            next_ping_at=self._ping_due,
+            fails_over_at=_later(self._fails_over_at(), offset),
+            next_ping_at=_later(self._ping_due, offset),
             pings=self._pings - self._put_off,
         )
 
@@ -516,3 +516,7 @@ class EntityHealth:
         what = failure or "sends stay unanswered"
         interval = self._options.failover_interval
         return f"no success for {interval:g} s: {what}" if interval > 0 else what
+
+
+def _later(moment: float | None, offset: float) -> float | None:
+    return None if moment is None else moment + offset

@@ -524,10 +524,10 @@ class PairedEntity:
             link.discard()
         return None
 
-    def status(self) -> PathStatus:
-        """A picture of this moment, in the time of the timers."""
+    def status(self, *, offset: float) -> PathStatus:
+        """A picture of this moment; `offset` is what the time of day is ahead of the timers."""
         return PathStatus(
-            health=self.health.status(),
+            health=self.health.status(offset=offset),
             without_headroom=self._headroom.count(self.path),
             arrived_late=self._arrived_late,
             sent={route: dict(counts) for route, counts in self.counts.items()},

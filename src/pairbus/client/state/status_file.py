@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import logging
 import os
 import re
 import socket
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from pairbus.client.errors import ClientClosedError
 from pairbus.client.observers.observer import Observer
+from pairbus.client.status import to_json
 from pairbus.clock import Clock, SystemClock
 from pairbus.options import StateChange
 from pairbus.plumbing.files import make_directory, publish
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 #: How often the file is written while nothing changes.
 INTERVAL = 2.0
-# A change is written at once; what changes all the time is written this often at most.
+# A change is written at once; what changes all the time is written this often at most. And a picture of very
+# many entities takes its time, of which sends are left all but a small part.
 _LEAST_PAUSE = 0.1
+_PICTURE_SHARE = 20.0
 # How many writings may be missed, on a busy machine, before a file is taken for one that was left behind.
 _PATIENCE = 3
 _CLOSE_WAIT = 1.0
@@ -143,39 +146,40 @@ class StatusFile(Observer):
             self._taken.discard(self.path)
 
     async def _keep_writing(self) -> None:
-        while True:
-            self._changed.clear()
-            try:
-                text = self._picture()
-            except ClientClosedError:  # just now: the next thing is that this is closed
-                return
-            except Exception:
-                log.exception("cannot tell the status of this client")
-                return
-            # On a thread: a disk that hangs must not hold up a send.
-            self._writing = asyncio.get_running_loop().run_in_executor(None, self._write, text)
-            await asyncio.shield(self._writing)
-            await asyncio.sleep(min(_LEAST_PAUSE, self._interval))
-            await wait_at_most(self._changed, self._interval)
+        try:
+            while True:
+                self._changed.clear()
+                began = time.thread_time()
+                status = self._read()
+                taken = time.thread_time() - began
+                pause = max(min(_LEAST_PAUSE, self._interval), _PICTURE_SHARE * taken)
+                picture = self._picture(status, pause)
+                # On a thread: a disk that hangs must not hold up a send, nor the text of a large picture.
+                self._writing = asyncio.get_running_loop().run_in_executor(None, self._write, picture)
+                await asyncio.shield(self._writing)
+                await asyncio.sleep(pause)
+                await wait_at_most(self._changed, self._interval)
+        except ClientClosedError:  # just now: the next thing is that this is closed
+            return
+        except Exception:
+            log.exception("cannot tell the status of this client")
 
-    def _picture(self) -> str:
-        return json.dumps(
-            {
-                "format": _FORMAT,
-                "pid": os.getpid(),
-                "host": socket.gethostname(),
-                "written_at": self._clock.now(),
-                "interval": self._interval,
-                "status": parse_json(self._read().to_json()),
-            }
-        )
+    def _picture(self, status: PairStatus, pause: float) -> dict[str, Any]:
+        return {
+            "format": _FORMAT,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "written_at": self._clock.now(),
+            "interval": max(self._interval, pause),
+            "status": status,
+        }
 
-    def _write(self, text: str) -> None:
+    def _write(self, picture: dict[str, Any]) -> None:
         try:
             make_directory(self._directory, follows=True)
             if self.path is None:
                 self.path = self._take_name()
-            publish(self.path, text, durable=False)  # the next one follows in seconds
+            publish(self.path, to_json(picture), durable=False)  # the next one follows in seconds
         except OSError as error:
             if not self._failed:  # once, not every few seconds
                 log.warning("cannot write the status of this client: %s", error)
