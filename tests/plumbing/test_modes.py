@@ -117,3 +117,17 @@ def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(FileExistsError):
             make_directory(path)
+
+
+def test_what_comes_while_a_shared_directory_is_made_is_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several writers of one client begin at once: the second follows what the first has just made."""
+    tmp_path.chmod(0o770)
+    monkeypatch.setattr(Path, "chmod", lambda path, mode: None)  # it has not come to that yet
+    before = os.umask(0o022)
+    try:
+        make_directory(tmp_path / "records", follows=True)
+    finally:
+        os.umask(before)
+    assert follow(tmp_path / "records") == 0o640

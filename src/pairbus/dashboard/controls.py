@@ -6,6 +6,7 @@ Each is what a command of `pairbus` does, through the same interface; nothing he
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ from .collector import SourceCollector
 from .namespaces import fault_arguments
 from .watched import Watched, WatchedPair
 
+log = logging.getLogger(__name__)
 # Redriving goes through all dead letters of a pair.
 _LIMIT = 120.0
 Given = Mapping[str, Any]
@@ -63,7 +65,9 @@ class Controls:
         if perform is None:
             raise ConfigurationError(f"there is no such action; there are {', '.join(self._actions)}")
         async with asyncio.timeout(_LIMIT):
-            return await perform(given)
+            done = await perform(given)
+        log.info("done for the page: %s %a", given["action"], done)
+        return done
 
     # -- drains
 

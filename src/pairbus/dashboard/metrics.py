@@ -48,8 +48,12 @@ FAMILIES = (
     PageFamily("pairbus_client_warnings", "Warnings in the status.", _CLIENT),
     PageFamily("pairbus_client_sessions_staying", "Sessions that stay on the backlog.", _CLIENT),
     PageFamily("pairbus_client_records_lost", "Redirect records that could not be written.", _CLIENT),
-    PageFamily("pairbus_client_records_unshipped", "Segments of records that are to be shipped.", _CLIENT),
-    PageFamily("pairbus_client_records_lag_seconds", "Records older than this are at their place.", _CLIENT),
+    PageFamily("pairbus_client_records_unshipped", "Segments of records that wait to be shipped.", _CLIENT),
+    PageFamily(
+        "pairbus_client_records_lag_seconds",
+        "Lag of shipping: older records are at the shared place.",
+        _CLIENT,
+    ),
     PageFamily("pairbus_client_spool_messages", "Messages in the local spool.", _CLIENT),
     PageFamily("pairbus_client_spool_bytes", "Bytes in the local spool.", _CLIENT),
     PageFamily("pairbus_client_spool_limit_bytes", "What the local spool may hold.", _CLIENT),
@@ -59,17 +63,17 @@ FAMILIES = (
         "1 for the worst state that a running client sees, else 0.",
         ("pair", "path", "state"),
     ),
-    PageFamily("pairbus_entity_since_seconds", "When the entity came into its state, in Unix time.", _PATH),
+    PageFamily("pairbus_entity_since_seconds", "When the entity entered its state, in Unix time.", _PATH),
     PageFamily(
         "pairbus_entity_messages",
-        "Messages sent by running clients, by way and outcome.",
+        "Messages sent by running clients, by route and outcome.",
         ("pair", "path", "route", "outcome"),
     ),
     PageFamily("pairbus_entity_pings", "Pings of running clients.", _PATH),
     PageFamily("pairbus_entity_late", "Sends that arrived after a failover had given them up.", _PATH),
     PageFamily(
         "pairbus_entity_without_headroom",
-        "Messages that a backlog queue would not take as they were.",
+        "Messages too large for a backlog queue with their envelope.",
         _PATH,
     ),
     PageFamily("pairbus_backlog_messages", "Messages in a backlog queue.", ("pair", "queue")),
@@ -77,7 +81,7 @@ FAMILIES = (
     PageFamily("pairbus_backlog_bytes", "Bytes in a backlog queue.", ("pair", "queue")),
     PageFamily("pairbus_backlog_missing_queues", "Backlog queues that are not there."),
     PageFamily("pairbus_backlog_path_messages", "Messages in the backlog, by destination.", _PATH),
-    PageFamily("pairbus_backlog_path_oldest_seconds", "How old the oldest of them is.", _PATH),
+    PageFamily("pairbus_backlog_path_oldest_seconds", "Age of the oldest of them.", _PATH),
     PageFamily("pairbus_dead_letters", "Dead letters of the backlog queues, by reason.", ("pair", "reason")),
     PageFamily("pairbus_drain_running", "1 while a drain runs, else 0."),
     PageFamily("pairbus_drain_paused", "1 while a drain is paused, else 0."),
@@ -85,14 +89,16 @@ FAMILIES = (
     PageFamily("pairbus_drain_waiting", "Messages that the drain put aside because their path is down."),
     PageFamily("pairbus_spool_refused", "Messages that the spool keeps because no side takes them."),
     PageFamily("pairbus_spool_damaged", "Parts of the spool that cannot be read."),
-    PageFamily("pairbus_cost", "Money of this month so far, by stage.", ("pair", "stage", "currency")),
+    PageFamily("pairbus_cost", "Cost of this month so far, by stage.", ("pair", "stage", "currency")),
     PageFamily(
-        "pairbus_cost_total", "Money of this month so far, with the base charge.", ("pair", "currency")
+        "pairbus_cost_total", "Cost of this month so far, with the base charge.", ("pair", "currency")
     ),
+    PageFamily("pairbus_cost_per_hour", "Cost of the last hour, with the base charge.", ("pair", "currency")),
     PageFamily(
-        "pairbus_cost_per_hour", "What the last hour costs, with the base charge.", ("pair", "currency")
+        "pairbus_cost_in_a_day",
+        "Cost of this month by this time tomorrow, at that rate.",
+        ("pair", "currency"),
     ),
-    PageFamily("pairbus_cost_in_a_day", "Money by this time tomorrow, at that rate.", ("pair", "currency")),
     PageFamily("pairbus_budget", "The budget of a month, if there is one.", ()),
     PageFamily("pairbus_verdict_clean", "1 if the last verdict was clean, else 0."),
     PageFamily("pairbus_verdict_lost", "Messages that the last verdict found lost."),
@@ -104,8 +110,10 @@ FAMILIES = (
         ("namespace", "kind"),
         kind="counter",
     ),
-    PageFamily("pairbus_source_up", "1 if the dashboard can see this, else 0.", ("pair", "source")),
-    PageFamily("pairbus_source_time_seconds", "When this was last seen, in Unix time.", ("pair", "source")),
+    PageFamily("pairbus_source_up", "1 if this source answers, else 0.", ("pair", "source")),
+    PageFamily(
+        "pairbus_source_time_seconds", "When this source last answered, in Unix time.", ("pair", "source")
+    ),
 )
 
 

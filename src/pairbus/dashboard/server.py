@@ -47,9 +47,11 @@ class Serving:
 
     def __post_init__(self) -> None:
         if self.token is not None and len(self.token) < _SHORTEST_TOKEN:
-            raise ConfigurationError(f"a token has at least {_SHORTEST_TOKEN} characters")
+            raise ConfigurationError(f"a token of a dashboard has at least {_SHORTEST_TOKEN} characters")
         if self.token is not None and not _TOKEN.fullmatch(self.token):
-            raise ConfigurationError("a token has only letters, digits and signs of ASCII, and no spaces")
+            raise ConfigurationError(
+                "a token of a dashboard has letters, digits and signs of ASCII, and no spaces"
+            )
         if self.token is None and self.needs_token:
             raise ConfigurationError(
                 "a dashboard with --control, or one that listens elsewhere than on the loopback, has a token"

@@ -53,7 +53,7 @@ def make_directory(path: Path, *, follows: bool = False, durable: bool = False) 
     mode = _PRIVATE | (above & (stat.S_IRWXG | stat.S_ISGID) if is_shared else 0)
     for directory in reversed(missing):
         try:
-            directory.mkdir(_PRIVATE)
+            directory.mkdir(mode)  # at once, for whoever else comes now and follows it
         except FileExistsError:  # somebody else was quicker, or a file is in the way
             if not directory.is_dir():
                 raise
