@@ -59,7 +59,11 @@ let page = null;
 await check("sign in", async () => {
   page = await open(address);
   await page.getByRole("heading", { name: "Sign in" }).waitFor();
-  await page.getByLabel("Token").fill("not the token");
+  await page.getByLabel("Token").fill("not-the-token-either");
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByText("The token is not the right one").waitFor();
+  await page.reload();
+  await page.getByLabel("Token").fill("no token, ни за что");  // of which no header can be made
   await page.getByRole("button", { name: "Sign in" }).click();
   await page.getByText("The token is not the right one").waitFor();
   await page.getByLabel("Token").fill(token);

@@ -172,7 +172,8 @@ def _troubles(pair: Facts, *, now: float) -> Iterable[Facts]:
         text = f"{_names([one['id'] for one in gone])} ended without closing {theirs}"
         yield say("warn", text, "ClientGone")
     if blind := _blind(pair, now):
-        why = pair["sources"][blind[0]]["error"]
+        errors = [pair["sources"][source]["error"] for source in blind]
+        why = "; ".join(map(": ".join, zip(blind, errors, strict=True))) if blind[1:] else errors[0]
         yield say("warn", f"Cannot be seen now: {', '.join(blind)}", "SourceBlind", why)
 
 

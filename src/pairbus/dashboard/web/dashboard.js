@@ -390,6 +390,8 @@ async function start() {
     window.history.replaceState(null, "", location.pathname + "#/overview");
   }
   const token = sessionStorage.getItem(KEY);
+  // Of other characters a header cannot be made, and no token has any.
+  if (token !== null && !/^[!-~]+$/.test(token)) { sessionStorage.removeItem(KEY); signIn(true); return; }
   line = new Line({ token, onEvent, onState });
   try {
     await line.listen();
