@@ -203,6 +203,17 @@ def test_a_place_that_cannot_serve_is_refused_before_the_first_row(tmp_path: Pat
     taken.touch()
     with pytest.raises(ConfigurationError, match="errorTable names a file"):
         SourceSettings({**base, "errorTable": str(taken)}, "write")
+    for secretive in (
+        "s3://AKIA:wJal@records/rows",
+        "s3://AKIA@records/rows",
+        "abfss://:wJal@contoso.dfs.core.windows.net/rows",
+        "abfss://records@contoso.dfs.core.windows.net/rows?account_key=wJal",
+    ):
+        with pytest.raises(ConfigurationError, match="URI without credentials") as raised:
+            SourceSettings({**base, "errorTable": secretive}, "write")
+        assert "wJal" not in str(raised.value)
+    place = "abfss://records@contoso.dfs.core.windows.net/rows"
+    assert SourceSettings({**base, "errorTable": place}, "write")["errorTable"] == place
 
 
 @pytest.mark.parametrize("mode", ["peek", "consume"])

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import parse_qsl, urlsplit
 
 from pairbus.errors import ConfigurationError
 from pairbus.pairing.names import parse_backlog_queue_name
@@ -29,6 +30,8 @@ _OF_SPARK = {"path", "paths", "checkpointlocation", "queryname"}
 _SECRETS = {"connectionstring", "connection_string", "password", "sharedaccesskey", "key"}
 # What every connection string has: one in a wrong place must not come back in an error or a plan.
 _CONNECTION_STRING = re.compile(r"SharedAccess(Key|Signature)\s*=|Endpoint\s*=\s*sb:", re.IGNORECASE)
+# What the URI of an object store may have behind its question mark, and no option may.
+_SECRET_PART = re.compile(r"key|secret|token|sig|password", re.IGNORECASE)
 # Sequence numbers are longs.
 _MOST = 2**63 - 1
 # A message id has 128 characters at most, of which partition and row number need some.
@@ -81,6 +84,22 @@ def _one_of(*names: str) -> Callable[[str], str]:
         return given.strip().lower()
 
     return parse
+
+
+def _directory(given: str) -> str:
+    """A directory, or a URI. In that Arrow would take credentials, and it stands in plans and logs."""
+    place = _text(given)
+    if "://" not in place:
+        return place
+    try:
+        parts = urlsplit(place)
+        names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
+    except ValueError:
+        raise ValueError("is a directory, or the URI of an object store") from None
+    is_user = parts.username is not None and parts.scheme in ("s3", "gs")
+    if is_user or parts.password is not None or any(map(_SECRET_PART.search, names)):
+        raise ValueError("is a URI without credentials: those are found where the rows are written")
+    return place
 
 
 def _whole(least: int) -> Callable[[str], int]:
@@ -249,7 +268,7 @@ OPTIONS = {
             None,
             "A directory that driver and executors share, or the URI of an object store: rows that no "
             "namespace would take, such as too large ones, go there as Parquet. [the write fails]",
-            _text,
+            _directory,
         ),
         SourceOption(
             "jobId",
