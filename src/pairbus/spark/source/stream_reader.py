@@ -151,8 +151,8 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             at = begun.get(name, {"next": self._settings["fromSequenceNumber"], "seen": 0})
             source = self._source(name)
             bounds = await source.find_bounds(at["next"])
+            await self._check_same(source, at)  # a new one may be ahead of the offset by now
             if bounds is None:
-                await self._check_same(source, at)
                 continue
             first, last = bounds
             if last.sequence_number >= _PARTITION_NUMBERS:
