@@ -137,7 +137,7 @@ PARCELS = {
 # known by their directory.
 IN_THIS_ORDER = (
     *dict.fromkeys(PARCELS.values()),
-    *("drill", "dashboard", "client", "ordeal", "crash", "pump", "broker"),
+    *("drill", "ordeal", "crash", "dashboard", "client", "pump", "broker"),
     *("guards", "simulation", "sync", "cli", "spark", "faults", "node", "ledger", "store", "testing"),
 )
 
