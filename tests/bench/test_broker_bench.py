@@ -67,7 +67,7 @@ def test_a_small_run(tmp_path: Path) -> None:
         str(output),
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "bench", *arguments], capture_output=True, text=True, timeout=55
+        [sys.executable, "-m", "bench", *arguments], capture_output=True, text=True, timeout=100
     )
     assert done.returncode == 0, done.stderr
     whole = json.loads(output.read_text(encoding="utf-8"))
@@ -86,7 +86,7 @@ def test_a_small_run_of_growth(tmp_path: Path) -> None:
         [sys.executable, "-m", "bench.growth", *sizes, "--output", str(output)],
         capture_output=True,
         text=True,
-        timeout=55,
+        timeout=100,
     )
     assert done.returncode == 0, done.stderr
     targets = {target["name"]: target for target in json.loads(output.read_text())["targets"]}

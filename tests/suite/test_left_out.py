@@ -45,7 +45,7 @@ def run_without_node(directory: Path, *arguments: str, **variables: str) -> subp
         env={**environment, "PATH": str(directory), "PYTHONPATH": os.pathsep.join(modules), **variables},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=100,
     )
 
 
