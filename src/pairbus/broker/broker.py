@@ -399,5 +399,5 @@ class Broker:
     def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop is None:
             work.close()
-            raise BrokerError("the broker is not running")
+            raise BrokerError("the broker is not running: use it inside of its `with` block")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_DEADLINE)

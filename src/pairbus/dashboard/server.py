@@ -99,7 +99,7 @@ async def serving(watched: Watched, how: Serving) -> AsyncIterator[str]:
             await asyncio.sleep(0.02)
         if task.done():
             await task
-            raise UnreachableError("the dashboard could not be started")
+            raise UnreachableError("the dashboard could not be started; its log says why")
         yield _address(listening, how)
     finally:
         pages.closing.set()
@@ -116,7 +116,8 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.bind((host, port))
     except OSError as error:
         listening.close()
-        raise UnreachableError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+        why = error.strerror or error
+        raise UnreachableError(f"cannot listen on {host}:{port}: {why}; choose another --port") from None
     return listening
 
 

@@ -77,7 +77,10 @@ def served_metrics(syphon: Syphon, port: int) -> Iterator[int]:
     try:
         server, thread = start_http_server(port, addr="127.0.0.1", registry=registry)
     except OSError as error:
-        raise UnreachableError(f"cannot listen on 127.0.0.1:{port}: {error.strerror or error}") from None
+        why = error.strerror or error
+        raise UnreachableError(
+            f"cannot listen on 127.0.0.1:{port}: {why}; choose another --metrics-port"
+        ) from None
     try:
         yield int(server.server_address[1])
     finally:

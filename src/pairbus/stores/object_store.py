@@ -152,7 +152,9 @@ class ObjectStore:
     def _within(self, seconds: float, what: str, call: Callable[[Any], T]) -> T:
         with self._lock:
             if self._hung >= _MOST_HUNG:
-                raise RecordStoreError(f"cannot {what} in {self.place}: {self._hung} calls before it hang")
+                raise RecordStoreError(
+                    f"cannot {what} in {self.place}: {self._hung} calls before it hang; is the store up?"
+                )
             self._running[what] += 1
         ended = threading.Event()
         was_left = threading.Event()

@@ -54,7 +54,7 @@ class JwtKey:
         try:
             content = path.read_bytes().strip()
         except OSError as error:
-            raise ConfigurationError(f"The key {path} cannot be read: {error.strerror}.") from None
+            raise ConfigurationError(f"The key {path} cannot be read: {error.strerror}. {_USABLE}") from None
         key = cls.from_pem(content) if content.startswith(b"-----BEGIN") else cls.from_secret(content)
         return replace(key, issuers=tuple(issuers))
 

@@ -275,7 +275,7 @@ def ask_leash(address: LeashAddress, order: Order | None = None) -> dict[str, An
             "status` shows who works on the pair"
         ) from None
     if not isinstance(answer, dict):
-        raise UnreachableError("the syphon does not answer to this token")
+        raise UnreachableError("the syphon does not answer to this token: it was started anew; ask again")
     return answer
 
 
