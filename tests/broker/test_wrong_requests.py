@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pairbus import conditions, words
 from pairbus.amqp.events import TransferReceived
 from pairbus.amqp.link import Link
 from pairbus.amqp.message import (
@@ -18,7 +19,7 @@ from pairbus.amqp.message import (
     encode_value,
     scan,
 )
-from pairbus.amqp.performatives import Accepted, Rejected
+from pairbus.amqp.performatives import Accepted, Rejected, Source, Target
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Array, Described, Int, Symbol, ULong
 from pairbus.broker.engine.settings import QueueSettings
@@ -176,3 +177,17 @@ def test_what_nobody_foresaw_is_an_internal_error(
         patch.setattr(broken, "__call__", fail)
         assert node.ask({"operation": "x"}, encode_value({}))[status] == 500
     assert node.ask({"operation": "x"}, encode_value({}))[status] == 400
+
+
+@pytest.mark.parametrize("session_id", [5, b"bytes", "x" * 129], ids=["number", "binary", "long"])
+def test_an_id_that_no_session_can_have_is_refused(client: RawClient, session_id: object) -> None:
+    client.machine.begin().attach(
+        name="reader",
+        role_sender=False,
+        source=Source("sessions", filter={Symbol(words.SESSION_FILTER): session_id}),
+        target=Target(),
+    )
+    client.flush()
+    error = client.refusal().error
+    assert error is not None
+    assert error.condition == conditions.ARGUMENT_ERROR

@@ -10,6 +10,7 @@ from pairbus import conditions
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.sessions import SessionLock
+from tests.engine.observing import check_books
 from tests.engine.samples import START, bodies, message, ping, queue, refused
 
 
@@ -173,6 +174,19 @@ def test_state_outlives_messages_and_locks() -> None:
     assert orders.size_bytes == 0
     with refused(conditions.ARGUMENT_ERROR):
         orders.set_session_state("a", b"x" * 262_145, START)
+
+
+def test_states_need_room_as_messages_do() -> None:
+    space, orders = queue(requires_session=True)
+    orders.space.limit = 1000
+    orders.set_session_state("a", bytes(900), START)
+    orders.set_session_state("a", bytes(999), START)
+    with refused(conditions.RESOURCE_LIMIT):
+        orders.set_session_state("b", bytes(2), START)
+    assert (orders.get_session_state("b"), orders.size_bytes) == (None, 999)
+    orders.space.limit = 10  # it may have become less
+    orders.set_session_state("a", bytes(998), START)
+    check_books(space)
 
 
 def test_listing() -> None:

@@ -107,6 +107,14 @@ class Admission:
                 f"The message id has {len(message_id)} characters; it may have {limit} at most."
             )
 
+    def check_state(self, state: bytes, *, before: bytes | None) -> None:
+        """Raise Refused unless a session may have this state instead of the one before."""
+        limit, growth = self._limits.max_session_state, len(state) - len(before or b"")
+        if len(state) > limit:
+            raise bad_argument(f"The session state has {len(state)} bytes; it may have {limit} at most.")
+        if growth > 0:
+            self.check_room(growth)
+
     def check_room(self, size: int) -> None:
         """Raise Refused unless there is room for that much."""
         space = self._space

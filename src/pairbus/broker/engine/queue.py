@@ -550,11 +550,8 @@ class MessageQueue(Entity):
 
     def set_session_state(self, session_id: str, state: bytes | None, now: float) -> None:
         """Set the state of a session; None clears it."""
-        limit = self._context.limits.max_session_state
-        if state is not None and len(state) > limit:
-            raise errors.bad_argument(
-                f"The session state has {len(state)} bytes; it may have {limit} at most."
-            )
+        if state is not None:
+            self._admission.check_state(state, before=self.get_session_state(session_id))
         self.accessed_at = now
         self.restore_session_state(session_id, state, now)
         self._emit(SessionStateSet(self.path, session_id, state, now))

@@ -309,7 +309,7 @@ def _attach_receiver(peer: "Peer", event: LinkAttached, path: str) -> None:
         text = f"'{path}' is a topic. Receive from one of its subscriptions, '{path}/Subscriptions/<name>'."
         raise Refused(conditions.NOT_ALLOWED, text)
     queue.check_receive()
-    has_filter, session_id = _session_filter(event)
+    has_filter, session_id = _session_filter(event, most=peer.host.limits.max_identifier)
     queue.check_receiver(with_session=has_filter)
     if not has_filter:
         _begin(peer, event, queue=queue, session=None)
@@ -321,7 +321,7 @@ def _attach_receiver(peer: "Peer", event: LinkAttached, path: str) -> None:
         _wait_for_session(peer, event, queue)
 
 
-def _session_filter(event: LinkAttached) -> tuple[bool, str | None]:
+def _session_filter(event: LinkAttached, *, most: int) -> tuple[bool, str | None]:
     """Whether the attach asks for a session, and for which; None is the next free one."""
     source = event.attach.source
     filters = (source.filter if isinstance(source, Source) else None) or {}
@@ -334,6 +334,9 @@ def _session_filter(event: LinkAttached) -> tuple[bool, str | None]:
         raise Refused(
             conditions.ARGUMENT_ERROR, "A session filter is the session's id, a string, or null for any."
         )
+    if value is not None and len(value) > most:
+        text = f"The session id has {len(value)} characters; it may have {most} at most."
+        raise Refused(conditions.ARGUMENT_ERROR, text)
     return True, value
 
 
