@@ -169,19 +169,64 @@ def tls_handshakes(endpoint: Endpoint, stop: Event) -> None:
             stop.wait(0.005)
 
 
+def http_requests(endpoint: Endpoint, stop: Event) -> None:
+    """Without a token: requests over HTTP on a hundred lines, many in one piece."""
+    requests = b"GET /orders HTTP/1.1\r\nHost: noise\r\nAuthorization: none\r\n\r\n" * 20
+    lines: list[socket.socket] = []
+    while not stop.is_set():
+        with _patiently():
+            if len(lines) < 100:
+                lines.append(_line(endpoint))
+                lines[-1].setblocking(False)
+        for line in lines:
+            with _patiently():
+                line.send(requests)
+            with _patiently():
+                line.recv(1 << 16)
+
+
+def endless_drains(endpoint: Endpoint, stop: Event) -> None:
+    """Without a token: drains of a link whose window is shut, behind an answer that waits."""
+    with _patiently(), _line(endpoint) as line:
+        line.sendall(_BEGUN + _attach("answers", 0, "$cbs", receives=True) + _flow(0, 1, window=0))
+        line.sendall(_attach("requests", 1, "$cbs", receives=False))
+        line.sendall(encode_frame(0, Transfer(1, 1, b"t", 0, True), _request("nothing", None)))
+        drains = _flow(0, 10, window=0, drain=True) * 1000
+        while not stop.is_set():
+            line.sendall(drains)
+
+
+_PEEK = {"from-sequence-number": 0, "message-count": Int(1000)}
+
+
+def _request(operation: str, body: object) -> bytes:
+    return (
+        encode_properties(Properties(message_id=ULong(1)))
+        + encode_application_properties({"operation": operation})
+        + encode_value(body)
+    )
+
+
 def unread_peeks(endpoint: Endpoint, stop: Event) -> None:
     """With a key: a thousand peeks whose answers nobody reads."""
-    request = (
-        encode_properties(Properties(message_id=ULong(1)))
-        + encode_application_properties({"operation": "com.microsoft:peek-message"})
-        + encode_value({"from-sequence-number": 0, "message-count": Int(1000)})
-    )
-    address = f"{QUEUE}/$management"
+    request, address = _request("com.microsoft:peek-message", _PEEK), f"{QUEUE}/$management"
     with _patiently(), _member(endpoint) as line:
         line.sendall(_attach("answers", 0, address, receives=True) + _flow(0, 100_000))
         line.sendall(_attach("requests", 1, address, receives=False))
         line.sendall(encode_frame(0, Transfer(1, 1, b"t", 0, True), request) * 1000)
         stop.wait()
+
+
+def answers_without_credit(endpoint: Endpoint, stop: Event) -> None:
+    """With a key: peeks, each answered on a link of its own that gives no credit."""
+    request, address = _request("com.microsoft:peek-message", _PEEK), f"{QUEUE}/$management"
+    while not stop.is_set():
+        with _patiently(), _member(endpoint) as line:
+            line.sendall(_attach("requests", 0, address, receives=False))
+            for handle in range(1, 250):
+                line.sendall(_attach(f"answers {handle}", handle, address, receives=True))
+                line.sendall(encode_frame(0, Transfer(0, handle, b"t", 0, True), request))
+            stop.wait(1.0)
 
 
 def unread_deliveries(endpoint: Endpoint, stop: Event) -> None:
@@ -206,15 +251,16 @@ def unfinished_messages(endpoint: Endpoint, stop: Event) -> None:
         stop.wait(0.05)
 
 
-def _flow(handle: int, credit: int) -> bytes:
+def _flow(handle: int, credit: int, *, window: int = 1 << 30, drain: bool = False) -> bytes:
     flow = Flow(
         next_incoming_id=0,
-        incoming_window=1 << 30,
+        incoming_window=window,
         next_outgoing_id=0,
         outgoing_window=1 << 30,
         handle=handle,
         delivery_count=0,
         link_credit=credit,
+        drain=drain,
     )
     return encode_frame(0, flow)
 
@@ -226,7 +272,10 @@ ATTACKS: dict[str, tuple[Attack, bool]] = {
     "bad tokens": (bad_tokens, False),
     "silent connections": (silent_connections, False),
     "TLS handshakes": (tls_handshakes, False),
+    "HTTP requests": (http_requests, False),
+    "endless drains": (endless_drains, False),
     "unread peeks": (unread_peeks, True),
+    "answers without credit": (answers_without_credit, True),
     "unread deliveries": (unread_deliveries, True),
     "unfinished messages": (unfinished_messages, True),
 }

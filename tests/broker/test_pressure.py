@@ -361,6 +361,22 @@ def test_answers_without_credit_count_as_unread(bus_without_client: Bus, client:
     wait_until(lambda: unread._total == 0)
 
 
+def test_a_connection_has_few_answers_that_wait_for_credit(
+    bus_without_client: Bus, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pairbus.broker.links.requests.MOST_OF_CONNECTION", 250_000)
+    fill(client, 1, 100_000)
+    requests = client.attach("orders/$management", sends=True)
+    for _ in range(6):  # the newest link is answered on
+        client.attach("orders/$management", sends=False)
+        ask_to_peek(client, requests, 1)
+        client.flush()
+    requests.detach()
+    client.flush()
+    client.await_event(LinkDetached)
+    assert 300_000 <= peer_of(bus_without_client).answers.waiting_bytes < 400_000
+
+
 def test_one_answer_waits_for_a_stranger_on_each_link(bus_without_client: Bus) -> None:
     with RawClient.connected(bus_without_client.namespace.port, SaslClient.anonymous()) as stranger:
         stranger.attach("$cbs", sends=False)

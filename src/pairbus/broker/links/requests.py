@@ -35,10 +35,10 @@ from .machine import target_of
 T = TypeVar("T")
 # Credit for requests. A client has one or two under way; this many never make it wait.
 REQUEST_CREDIT = 100
-# A client that asks and asks but grants no credit for the answers loses the oldest ones, not our memory: so
-# many bytes of each link wait, and all of a connection count as what it does not read. An answer to a
-# stranger carries what that has said, and is not worth more than one place.
-MOST_WAITING_BYTES = 256 * 1024
+# A client that asks and asks but grants no credit for the answers loses some, not our memory: the oldest when
+# so many bytes of a link wait, and further ones when so many of its connection do, which count as what it
+# does not read. An answer to a stranger carries what that has said, and is not worth more than one place.
+MOST_WAITING_BYTES, MOST_OF_CONNECTION = 256 * 1024, 16 << 20
 _NO_TRANSACTION = "A request cannot belong to a transaction; messages that are sent and settled can."
 FAILED = "The broker failed on this request. Its log says why."
 
@@ -123,6 +123,8 @@ class AnswerEndpoint(LinkEndpoint):
         self._send_what_credit_allows()
         while self.waiting_bytes > self._siblings.most_waiting and len(self._waiting) > 1:
             self._count(-len(self._waiting.popleft()))
+        if self._waiting and self._siblings.waiting_bytes - len(payload) > MOST_OF_CONNECTION:
+            self._count(-len(self._waiting.pop()))
 
     def _count(self, size: int) -> None:
         self.waiting_bytes += size
