@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from pairbus.drill.report.page import render_drill
-from pairbus.drill.report.summary import fates_of, find_failover, find_outage, sum_up, tell_rest
+from pairbus.drill.report.summary import fates_of, find_failover, find_outage, sum_up, tell_figures, tell_rest
 from pairbus.drill.report.timeline import find_end
 from pairbus.drill.result import DrillResult, FaultSpan, StateSpan
 
@@ -246,3 +246,13 @@ def test_text_and_marks_stand_out_from_their_ground(theme: dict[str, str]) -> No
     ]
     assert {pair: contrast(*pair) for pair in text if contrast(*pair) < 4.5} == {}
     assert {pair: contrast(*pair) for pair in marks if contrast(*pair) < 3} == {}
+
+
+def test_how_long_sends_took_is_told_only_where_it_was_measured() -> None:
+    """An application of others tells that a send has ended, and not when it began."""
+    result = make_result()
+    assert "longest send 1.4 s" in tell_figures(result)
+    entities = tuple(replace(entity, longest_send=0.0) for entity in result.entities)
+    silent = replace(result, entities=entities)
+    assert "longest send" not in tell_figures(silent)
+    assert "0 ms" not in words_of(silent)

@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from time import monotonic
 from typing import Any
 
 from pairbus.clock import Clock, SystemClock
@@ -23,7 +24,7 @@ from .namespaces import read_broker
 from .own_drain import OwnDrain
 from .pair_sources import pair_sources
 from .picture import Facts, picture_pair
-from .source import LookSource, Watch, describe
+from .source import REST, LookSource, Watch, describe
 from .watched import Watched
 
 log = logging.getLogger(__name__)
@@ -103,11 +104,14 @@ class SourceCollector:
             self._listeners.discard(event)
 
     async def _publish(self) -> None:
+        took = 0.0
         while True:
             await self._changed.wait()
-            await asyncio.sleep(_LEAST_PAUSE)
+            await asyncio.sleep(max(_LEAST_PAUSE, REST * took))
             self._changed.clear()
+            began = monotonic()
             self._draw_or_tell()
+            took = monotonic() - began
             self._keep_history()
 
     def _keep_history(self) -> None:

@@ -94,7 +94,7 @@ def _entity_row(entity: EntityResult, fates: Iterable[int]) -> list[str]:
     arrived = (entity.sent, entity.delivered, entity.duplicated, entity.missing, entity.refused)
     ways = (entity.to_primary, entity.to_backlog, entity.to_spool, entity.failovers, entity.pings)
     numbers = [f"{number:,}" for number in (*arrived, *fates, *ways)]
-    return [entity.path, *numbers, write_seconds(entity.longest_send)]
+    return [entity.path, *numbers, write_seconds(entity.longest_send) if entity.longest_send else "–"]
 
 
 def _unaccounted(result: DrillResult) -> str:

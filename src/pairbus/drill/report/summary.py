@@ -143,7 +143,8 @@ def _figures(result: DrillResult) -> Iterator[Figure]:
         yield Figure("failover", write_seconds(failover), "from the fault, the slowest")
     if result.entities:
         slowest = max(result.entities, key=lambda entity: entity.longest_send)
-        yield Figure("longest send", write_seconds(slowest.longest_send), slowest.path)
+        if slowest.longest_send:  # an application of others tells only that a send has ended
+            yield Figure("longest send", write_seconds(slowest.longest_send), slowest.path)
     backlog = sum(entity.to_backlog for entity in result.entities)
     spool = sum(entity.to_spool for entity in result.entities)
     if result.entities:
