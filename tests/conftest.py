@@ -138,7 +138,8 @@ PARCELS = {
 IN_THIS_ORDER = (
     *dict.fromkeys(PARCELS.values()),
     *("drill", "ordeal", "crash", "dashboard", "client", "pump", "broker"),
-    *("guards", "simulation", "sync", "cli", "spark", "faults", "node", "ledger", "store", "testing"),
+    *("guards", "simulation", "suite", "sync", "cli", "spark", "faults", "node"),
+    *("ledger", "store", "testing"),
 )
 
 # What is said at the end of the run: the lines of each section.
