@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -86,29 +85,58 @@ def test_no_path_costs_a_quarter_more_than_on_record() -> None:
     assert short.measure_losses() == []
 
 
-def test_a_loss_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against a record of a third, every path has lost."""
-    thirds = {
-        version: {name: ratio / 3 for name, ratio in record.items()}
-        for version, record in short.read_record().items()
-    }
-    monkeypatch.setattr(short, "read_record", lambda: thirds)
-    assert {lost.name for lost in short.measure_losses(rounds=2)} == set(short.PATHS)
-
-
-def test_a_path_is_measured_again_before_it_is_said_to_have_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = next(iter(short.read_record().values()))
+def measured(monkeypatch: pytest.MonkeyPatch, *times: float, steps: float = 1.0) -> list[int]:
+    """Let each measurement come to so many times the record, and the steps as well; the rounds asked for."""
+    record, known = (read[short._VERSION] for read in (short.read_record(), short.read_record("steps")))
     asked: list[int] = []
 
     def measure(rounds: int) -> dict[str, float]:
         asked.append(rounds)
-        return {name: ratio * (9 if len(asked) == 1 else 1) for name, ratio in record.items()}
+        return {name: ratio * times[len(asked) - 1] for name, ratio in record.items()}
 
     monkeypatch.setattr(short, "measure", measure)
+    monkeypatch.setattr(short, "count_steps", lambda: {name: count * steps for name, count in known.items()})
+    return asked
+
+
+@pytest.fixture
+def on_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Python of which something is on record."""
+    monkeypatch.setattr(short, "_VERSION", next(iter(short.read_record())))
+
+
+@pytest.mark.usefixtures("on_record")
+def test_a_path_is_measured_again_before_it_is_said_to_have_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = measured(monkeypatch, 9.0, 1.0, steps=9.0)
     assert short.measure_losses(rounds=5) == []
     assert asked == [5, 15]
 
 
+@pytest.mark.usefixtures("on_record")
+@pytest.mark.parametrize(
+    ("times", "steps", "is_lost"),
+    [
+        (1.2, 2.0, False),
+        (1.3, 1.2, True),
+        (1.4, 1.0, False),  # another processor, or a machine that is busy in its own way
+        (1.6, 1.0, True),
+    ],
+)
+def test_a_loss_that_no_more_instructions_account_for_must_be_a_large_one(
+    monkeypatch: pytest.MonkeyPatch, times: float, steps: float, is_lost: bool
+) -> None:
+    measured(monkeypatch, times, times, steps=steps)
+    assert {lost.name for lost in short.measure_losses()} == (set(short.PATHS) if is_lost else set())
+
+
+def test_instructions_are_those_of_the_path_alone() -> None:
+    """The same each time, whatever else the machine does."""
+    found = short.count_steps()
+    assert found == short.count_steps()
+    assert all(count > 100_000 for count in found.values())
+
+
 def test_the_record_has_every_path() -> None:
-    for record in json.loads(short.RECORD.read_text(encoding="utf-8"))["short"].values():
+    assert short.read_record().keys() == short.read_record("steps").keys()
+    for record in (*short.read_record().values(), *short.read_record("steps").values()):
         assert set(record) == set(short.PATHS)
