@@ -104,7 +104,8 @@ def broker_with(queues: list[str]) -> Iterator[Broker]:
     from pairbus.broker.engine.settings import QueueSettings
     from pairbus.broker.engine.tiers import RELAXED
 
-    large = QueueSettings(max_size_in_megabytes=5120, max_delivery_count=2_147_483_647)
+    # The longest lock: on a busy machine the SDK's loop has what it fetched ahead for more than a minute.
+    large = QueueSettings(lock_duration=300.0, max_size_in_megabytes=5120, max_delivery_count=2_147_483_647)
     with Broker({"contoso": 0, "contoso-dr": 0}, limits=RELAXED) as broker:
         short = QueueSettings(default_message_time_to_live=2.0, max_size_in_megabytes=5120)
         broker["contoso"].create_queue(PATH, short)

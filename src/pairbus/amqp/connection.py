@@ -33,7 +33,7 @@ import enum
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import repeat
-from typing import Any
+from typing import Any, Final
 
 from pairbus.conditions import (
     CONNECTION_FORCED,
@@ -77,6 +77,9 @@ class ConnectionState(enum.Enum):
     CLOSED = "closed"
 
 
+# Names of a module: to find a member of an enumeration takes Python 3.11 ten times as long.
+_HANDSHAKE: Final = ConnectionState.HANDSHAKE
+_CLOSED: Final = ConnectionState.CLOSED
 _IN_SESSIONS = frozenset({Begin, Attach, Flow, Transfer, Disposition, Detach, End})
 
 _ALLOWED: dict[ConnectionState, frozenset[type]] = {
@@ -123,7 +126,7 @@ class Connection:
         self.idle_timeout = idle_timeout
         self.properties = properties
         self.context: Any = None
-        self.state = ConnectionState.HANDSHAKE
+        self.state = _HANDSHAKE
         self.remote_open: Open | None = None
         self.remote_max_frame_size = MIN_MAX_FRAME_SIZE
         self.partial_bytes = 0
@@ -220,7 +223,7 @@ class Connection:
 
     def close(self, error: AmqpError | None = None) -> None:
         """Close; `Closed` follows when the peer has confirmed or its time is up."""
-        if self.state is ConnectionState.HANDSHAKE:
+        if self.state is _HANDSHAKE:
             self._finish(error, local=True)  # no frame may be sent yet; the event comes with the next call
         elif self.state in (ConnectionState.OPEN, ConnectionState.OPENED):
             self._send_close(error)
@@ -231,7 +234,7 @@ class Connection:
 
     def sasl_outcome(self, accepted: bool) -> list[ProtocolEvent]:
         """Server: the answer to SaslInitReceived. Returns events of bytes that the client sent ahead."""
-        if self.state is ConnectionState.HANDSHAKE and self._handshake.state is HandshakeState.DECISION:
+        if self.state is _HANDSHAKE and self._handshake.state is HandshakeState.DECISION:
             self._handshake.decide(accepted)
             if not accepted:
                 self._finish(AmqpError(UNAUTHORIZED, "SASL authentication failed"), local=True)
@@ -275,7 +278,7 @@ class Connection:
     @property
     def next_deadline(self) -> float | None:
         """When `tick` has something to do, if nothing else happens."""
-        if self.state is ConnectionState.CLOSED:
+        if self.state is _CLOSED:
             return None
         candidates = (self._heartbeat_due(), self._idle_due(), self._close_deadline)
         return min((when for when in candidates if when is not None), default=None)
@@ -283,7 +286,7 @@ class Connection:
     def tick(self, now: float) -> list[ProtocolEvent]:
         """Heartbeats and time-outs."""
         self._now = now
-        if self.state is not ConnectionState.CLOSED:
+        if self.state is not _CLOSED:
             idle, heartbeat = self._idle_due(), self._heartbeat_due()
             if self._close_deadline is not None and now >= self._close_deadline:
                 self._finish(None, local=True)
@@ -308,7 +311,7 @@ class Connection:
     def receive_data(self, data: bytes, now: float) -> list[ProtocolEvent]:
         """Take bytes of the peer and say what they mean."""
         self._now = now
-        if self.state is ConnectionState.CLOSED:
+        if self.state is _CLOSED:
             return self._take_events()
         if data:
             self._last_received = now
@@ -328,16 +331,16 @@ class Connection:
         at, size = 0, len(data)
         self._needed = self.effort = 0
         self.has_more = False
-        if self.state is ConnectionState.HANDSHAKE:
+        if self.state is _HANDSHAKE:
             at = self._handshake.read(data, 0, self._events)
             self._needed = self._handshake.needed
             if self._handshake.is_done:
                 self.state = ConnectionState.OPEN
                 if self._open_wanted:
                     self._send_open()
-        if self.state is not ConnectionState.HANDSHAKE:
+        if self.state is not _HANDSHAKE:
             at = self._read_frames(data, at)
-        if at < size and self.state is not ConnectionState.CLOSED:
+        if at < size and self.state is not _CLOSED:
             if not self.has_more and size - at > max(self.max_frame_size, self.limits.max_ahead):
                 raise ProtocolError(FRAMING_ERROR, "too many bytes were sent ahead of the answer")
             self._pending += data[at:]
@@ -355,7 +358,7 @@ class Connection:
         most = self._effort_limit
         for _ in repeat(None, self.limits.max_read_frames):
             if size_of_data - at < HEAD_SIZE:
-                return self._read_rest(data, at)
+                return at if at == size_of_data else self._read_rest(data, at)
             size, shape, channel, performative, length, count, byte1, byte2 = read_head(data, at)
             end = at + size
             inbox = inboxes.get(channel)
@@ -399,7 +402,7 @@ class Connection:
 
     def _read_rest(self, data: bytes, at: int) -> int:
         """Fewer bytes than the head of a usual frame, which may still be heartbeats."""
-        while self.state is not ConnectionState.CLOSED:
+        while self.state is not _CLOSED:
             reached = self._read_frame(data, at)
             if reached == at:
                 break
@@ -408,7 +411,7 @@ class Connection:
 
     def _read_frame(self, data: bytes, at: int) -> int:
         """Any one frame, through the general codec; the place behind it, or `at` if it is not all there."""
-        if self.state is ConnectionState.CLOSED or len(data) - at < HEADER_SIZE:
+        if self.state is _CLOSED or len(data) - at < HEADER_SIZE:
             self._needed = HEADER_SIZE
             return at
         size, doff, kind, channel = frames.unpack_header(data, at)
@@ -560,14 +563,14 @@ class Connection:
     def _fail(self, fault: ProtocolError) -> None:
         """The peer broke the protocol: say so in the form that the state allows, and be done."""
         error = AmqpError(fault.condition, fault.description)
-        if self.state is ConnectionState.HANDSHAKE:
+        if self.state is _HANDSHAKE:
             self._handshake.fail(fault.condition)
         elif self.state is not ConnectionState.CLOSE_SENT:
             self._send_close(error)
         self._finish(error, local=True)
 
     def _finish(self, error: AmqpError | None, *, local: bool) -> None:
-        self.state = ConnectionState.CLOSED
+        self.state = _CLOSED
         self._pending = bytearray()
         self._close_deadline = None
         for session in self._sessions.values():

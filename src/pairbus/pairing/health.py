@@ -44,7 +44,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
 
@@ -96,6 +96,7 @@ class Transition(NamedTuple):
     steps: tuple[HealthStep, ...] = ()
 
 
+# Names of a module: to find a member of an enumeration takes Python 3.11 ten times as long.
 _HEALTHY, _SUSPECT = EntityState.HEALTHY, EntityState.SUSPECT
 _FAILED_OVER, _FAULTED = EntityState.FAILED_OVER, EntityState.FAULTED
 
@@ -169,6 +170,9 @@ class Route(Enum):
     REFUSED = "refused"
 
 
+_PRIMARY: Final = Route.PRIMARY
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthStatus:
     """A picture of one entity's health, for people."""
@@ -190,7 +194,7 @@ class EntityHealth:
     def __init__(self, path: str, options: SendAvailabilityOptions, *, random: Callable[[], float]) -> None:
         """`random` gives numbers from 0 to below 1, as `random.random` does."""
         self.path = path
-        self.state = EntityState.HEALTHY
+        self.state = _HEALTHY
         self._options = options
         self._random = random
         self._since: float | None = None
@@ -225,11 +229,11 @@ class EntityHealth:
     @property
     def route(self) -> Route:
         """Where a send goes now."""
-        if self.state is EntityState.FAILED_OVER:
+        if self.state is _FAILED_OVER:
             return Route.BACKLOG
-        if self.state is EntityState.FAULTED:
+        if self.state is _FAULTED:
             return Route.BACKLOG if self._options.on_permanent == "backlog" else Route.REFUSED
-        return Route.PRIMARY
+        return _PRIMARY
 
     @property
     def next_deadline(self) -> float | None:
@@ -244,7 +248,7 @@ class EntityHealth:
     @property
     def _is_counting(self) -> bool:
         has_begun = self._good_pings > 0 or self._permanent is not None
-        return has_begun and self.state is EntityState.FAILED_OVER
+        return has_begun and self.state is _FAILED_OVER
 
     @property
     def has_just_met_permanent(self) -> bool:
@@ -277,7 +281,7 @@ class EntityHealth:
 
     def begin(self, attempt: Hashable, now: float) -> tuple[Effect, ...]:
         """A message takes its place in the FIFO. If it must not, the effects say so at once."""
-        if self.route is Route.PRIMARY:
+        if self.route is _PRIMARY:
             self._attempts[attempt] = now
             return ()
         return self._take(Input.ATTEMPT_BEGUN, now, "", attempt=attempt)
@@ -288,6 +292,9 @@ class EntityHealth:
             return ()
         self._is_connected = True
         self._is_back_by_word = False
+        if self.state is _HEALTHY:  # as the table says; to look it up costs a send as much as all else here
+            self._stop_clock(now)
+            return ()
         return self._take(Input.ATTEMPT_SUCCEEDED, now, "a send succeeded")
 
     def record(self, attempt: Hashable, verdict: Ruling, *, now: float, reason: str) -> tuple[Effect, ...]:
@@ -365,7 +372,7 @@ class EntityHealth:
     def answered_late(self, verdict: Ruling, *, now: float, reason: str) -> tuple[Effect, ...]:
         """An abandoned attempt has met something after all."""
         is_permanent = verdict.action is Action.PERMANENT
-        if self.state is not EntityState.FAILED_OVER or not is_permanent or now < self._late_counts_from:
+        if self.state is not _FAILED_OVER or not is_permanent or now < self._late_counts_from:
             return ()
         self._late_counts_from = now + self._options.ping_primary_interval
         return self._count_permanent(verdict, now, reason)
@@ -382,7 +389,7 @@ class EntityHealth:
     def believes_word(self, now: float) -> bool:
         """Whether another client's good ping would bring it back."""
         is_open = now >= self._deaf_until and not self._is_asked_to_look and not self._doubts_word
-        return is_open and self.state is EntityState.FAILED_OVER and self._permanent is None
+        return is_open and self.state is _FAILED_OVER and self._permanent is None
 
     def doubt_word(self) -> None:
         """What others say does not hold here."""
@@ -395,7 +402,7 @@ class EntityHealth:
         counts_good = self._good_pings > 0 and not self._doubts_word
         if self._is_counting and not (is_good and counts_good):
             return ()
-        if self._doubts_word or not is_good or self.state is EntityState.FAULTED:
+        if self._doubts_word or not is_good or self.state is _FAULTED:
             effects = self._take(Input.WORD_DOUBTED, now, "")
             self._is_asked_to_look = bool(effects)
             return effects
@@ -426,7 +433,7 @@ class EntityHealth:
 
     def mark_healthy(self, now: float) -> tuple[Effect, ...]:
         """Send to the primary again, now."""
-        self._is_connected = self._is_connected and self.route is Route.PRIMARY
+        self._is_connected = self._is_connected and self.route is _PRIMARY
         return self._take(Input.MARKED_HEALTHY, now, "marked healthy by hand")
 
     # -- inside
@@ -444,11 +451,14 @@ class EntityHealth:
             self.state, self._since, self._reason = transition.to, now, reason
         return tuple(effects)
 
+    def _stop_clock(self, now: float) -> None:
+        self._failing_since = self._throttled_since = None
+        self._counts_from = now
+
     def _step(self, step: HealthStep, now: float, attempt: Hashable) -> tuple[Effect, ...]:
         match step:
             case HealthStep.STOP_CLOCK:
-                self._failing_since = self._throttled_since = None
-                self._counts_from = now
+                self._stop_clock(now)
             case HealthStep.ABANDON:
                 abandoned, self._attempts = tuple(self._attempts), {}
                 self._failing_since = None
@@ -493,7 +503,7 @@ class EntityHealth:
 
     def _fails_over_at(self) -> float | None:
         """When the interval elapses, as things stand."""
-        if self.route is not Route.PRIMARY:
+        if self.route is not _PRIMARY:
             return None
         interval, ends = self._options.failover_interval, float("inf")
         if self._failing_since is not None:

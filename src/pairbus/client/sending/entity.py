@@ -27,7 +27,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from operator import methodcaller
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from azure.servicebus.exceptions import OperationTimeoutError
 
@@ -63,6 +63,7 @@ from .ticket import Ending, Ticket
 
 # Far longer than a healthy primary takes to answer.
 _PATIENCE = 1.0
+_DONE: Final = Ending.DONE  # see `link.py`
 _UNANSWERED = Ruling(Action.COUNT_UNKNOWN, FailureKind.TIMEOUT)
 
 
@@ -162,7 +163,7 @@ class PairedEntity:
                 while attempt.unknown:
                     attempt.unknown -= 1
                     self._observe(attempt, "unknown", fate="unknown")
-                if ending is Ending.DONE:
+                if ending is _DONE:
                     self._succeeded(link, attempt)
                     return None
                 action = await self._failed(link, attempt, ending)
@@ -450,7 +451,7 @@ class PairedEntity:
         self, number: int, ending: Ending, error: BaseException | None, seconds: float, link: SendLink
     ) -> None:
         now = self._timers.now()
-        succeeded = ending is Ending.DONE
+        succeeded = ending is _DONE
         self._observers.tell(
             lambda observer: observer.pinged(self.path, succeeded=succeeded, seconds=seconds)
         )
@@ -488,7 +489,7 @@ class PairedEntity:
             if judge(describe(ticket.error), self._options, had_success=True).is_counted:
                 self._links[0].discard()
             raise ticket.error
-        if ending is not Ending.DONE:
+        if ending is not _DONE:
             raise OperationTimeoutError(message=f"The primary did not answer for {self.path!r} in time.")
         return ticket.value
 
@@ -508,7 +509,7 @@ class PairedEntity:
             self._take_back(ticket)
             raise
         now = self._timers.now()
-        if ending is Ending.DONE:
+        if ending is _DONE:
             self._acquaintance.reached()
             self.carry_out(self.health.succeed(ticket, now))
             return int(ticket.value)

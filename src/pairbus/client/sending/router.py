@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from pairbus.client.errors import SpoolError
 from pairbus.client.observers.observer import Sending, Undertaking
@@ -35,6 +35,7 @@ from .sessions import StayingSessions
 from .spool import Spool
 from .surroundings import Surroundings
 
+_HEALTHY: Final = EntityState.HEALTHY  # see `link.py`
 Perform = Callable[[PairedEntity, EntityCall, float | None], Coroutine[Any, Any, Any]]
 
 
@@ -88,7 +89,7 @@ class Router:
             while True:
                 if self._sides.have_ended:
                     self._sides.check("primary")
-                if health.state is not EntityState.HEALTHY and health.route is not Route.PRIMARY:
+                if health.state is not _HEALTHY and health.route is not Route.PRIMARY:
                     if health.route is Route.REFUSED:
                         raise health.fault()
                     return await self._redirect(entity, attempt)
