@@ -6,8 +6,9 @@
    more than a fifth of them it is said, and the part is repeated; the run that was disturbed least counts.
 3. The table has today's median, lowest and highest value, what is on record (`bench/record.json`), and the
    target.
-4. Each run adds a line to `bench/history.jsonl`: when, of which commit, on what machine, how busy it was, and
-   each row. Commit it with a change that is meant to be seen there. `--keep` puts today's values on record.
+4. Each run adds a line to `bench/history.jsonl`: when, of which commit, on what machine, how busy it was, how
+   long each part took, and each row. Commit it with a change that is meant to be seen there. `--keep` puts
+   today's values on record.
 """
 
 from __future__ import annotations
@@ -67,12 +68,13 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One run of one part. `busy` is the share of the processors that others used."""
+    """One run of one part, how long it took, and the share of the processors that others used: `busy`."""
 
     name: str
     rows: tuple[Row, ...] = ()
     busy: float = 0.0
     failure: str = ""
+    seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -110,8 +112,11 @@ def run_parts(
         while True:
             before = used_by_others()
             tell(f"{name}: {PARTS[name]}")
+            begun = time.monotonic()
             part = run(name)
-            runs.append(Part(name, part.rows, max(before, used_by_others()), part.failure))
+            seconds = time.monotonic() - begun
+            tell(f"{name}: {seconds:.0f} s")
+            runs.append(Part(name, part.rows, max(before, used_by_others()), part.failure, seconds))
             if part.failure or runs[-1].busy <= _BUSY or len(runs) > repeats:
                 break
             tell(f"{name}: others used {runs[-1].busy:.0%} of the processors; it is measured again")
@@ -176,6 +181,7 @@ def _entry(parts: Iterable[Part]) -> dict[str, Any]:
         "commit": commit.stdout.strip(),
         "machine": f"{os.cpu_count()} processors, {platform.machine()}, Python {platform.python_version()}",
         "busy": {part.name: round(part.busy, 2) for part in parts},
+        "seconds": {part.name: round(part.seconds) for part in parts},
         "rows": {row.name: [row.median, row.low, row.high] for part in parts for row in part.rows},
     }
 

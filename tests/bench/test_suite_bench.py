@@ -30,7 +30,7 @@ def play(busy: list[float], repeats: int = 1) -> tuple[list[Part], list[str]]:
 def test_a_quiet_run_is_made_once() -> None:
     (part,), told = play([0.05, 0.1])
     assert (part.rows[0].median, part.busy) == (0.0, 0.1)
-    assert told == ["pump: bench.pump"]
+    assert told == ["pump: bench.pump", "pump: 0 s"]
 
 
 @pytest.mark.parametrize(("busy", "kept"), [([0.0, 0.9, 0.1, 0.2], 1.0), ([0.3, 0.3, 0.1, 0.9], 0.0)])
@@ -130,9 +130,9 @@ def test_a_loss_that_no_more_instructions_account_for_must_be_a_large_one(
 
 
 def test_instructions_are_those_of_the_path_alone() -> None:
-    """The same each time, whatever else the machine does."""
+    """The same each time, whatever else the machine does, but for what is looked at once a second."""
     found = short.count_steps()
-    assert found == short.count_steps()
+    assert short.count_steps() == pytest.approx(found, rel=0.02)
     assert all(count > 100_000 for count in found.values())
 
 

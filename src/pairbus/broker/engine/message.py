@@ -71,6 +71,9 @@ class MessageState(enum.IntEnum):
     SCHEDULED = 2
 
 
+_ACTIVE: Final = MessageState.ACTIVE  # see `stock.py`
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Content:
     """What a receiver gets of a message, and what is decided by it when it moves."""
@@ -437,7 +440,7 @@ class Incoming:
         """The record of this message, enqueued now."""
         return StoredMessage(
             sequence_number,
-            MessageState.ACTIVE,
+            _ACTIVE,
             0,
             self.size,
             now,
