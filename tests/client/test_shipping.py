@@ -361,6 +361,23 @@ async def test_a_writer_that_lives_is_heard_of_though_it_writes_nothing(
     await records.close()
 
 
+async def test_the_place_knows_of_a_client_soon_after_it_has_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would miss what one had on its disk that died before its first round."""
+    monkeypatch.setattr("pairbus.client.state.shipping.SHIP_EVERY", 3600.0)
+    own, shared = tmp_path / "own", tmp_path / "shared"
+    records = SegmentRecords(own, is_shipped=True)
+    shipper = RecordShipper(own, shared, clock=SystemClock())
+    records.begin()
+    await eventually(lambda: any(own.glob("*.head")))
+    shipper.start()
+    await eventually(lambda: tell_behind(RecordFiles.list(shared, KIND).heads))
+    await records.close()
+    shipper.close()
+    assert tell_behind(RecordFiles.list(shared, KIND).heads) == []
+
+
 async def test_a_shared_directory_can_be_shipped_to(tmp_path: Path) -> None:
     own, shared = tmp_path / "own", tmp_path / "shared"
     records = SegmentRecords(own, is_shipped=True)

@@ -54,6 +54,8 @@ log = logging.getLogger(__name__)
 SHIP_EVERY = 10.0
 #: The ledger's are larger and wanted less soon.
 LEDGER_AGE = 60.0
+# The place knows of a client soon after it has begun: nobody would miss what one had that died before that.
+_FIRST_ROUND = 1.0
 _BEAT = 60.0
 _IDLE_BEAT = 120.0
 # A chain of a process that had no lock, and was not heard of for so long, has ended.
@@ -128,8 +130,10 @@ class RecordShipper:
     # -- on the thread
 
     def _run(self) -> None:
-        while not self._ending.wait(SHIP_EVERY):
+        pause = _FIRST_ROUND
+        while not self._ending.wait(pause):
             self.ship()
+            pause = SHIP_EVERY
         self.ship()
 
     def ship(self) -> None:
