@@ -68,8 +68,19 @@ class SessionHold:
         self._link.link.flow(0)
         self._link.line.flush_soon()
 
+    async def recall(self) -> bytes | None:
+        """What the last holder has left to the next one, if it has not taken it back."""
+        found = await ask(self._transport, self._queue, self._requests, "get-session-state")
+        state = found.get("session-state")
+        return state if isinstance(state, bytes) else None
+
+    async def remember(self, text: bytes | None) -> None:
+        """Leave something to the next holder, or nothing."""
+        await ask(self._transport, self._queue, self._requests, "set-session-state", session_state=text)
+
     async def announce(self, text: str, *, message_id: str) -> None:
-        """Leave the announcement of the holder."""
+        """Replace the announcement of the holder."""
+        await self.clear()
         payload = encode_properties(Properties(message_id=message_id, group_id=SESSION)) + encode_data(
             text.encode()
         )
@@ -81,17 +92,15 @@ class SessionHold:
         if refusal is not None:
             raise refusal
 
-    async def clear(self) -> list[bytes]:
-        """Remove all announcements; those that there were."""
+    async def clear(self) -> None:
+        """Remove the announcement."""
         link = self._link
         link.grant(_ANNOUNCEMENTS)
         await link.drain(self._transport.timeout)
-        found = list(link.buffer)
+        ids = [event.delivery_id for event in link.buffer]
         link.buffer.clear()
-        if found:
-            ids = [event.delivery_id for event in found]
+        if ids:
             await link.settle(ids, ACCEPTED, timeout=self._transport.timeout)
-        return [_read(event.payload) for event in found]
 
     def release(self) -> None:
         """Give the lock back."""
@@ -103,14 +112,6 @@ def _believed(until: float | None) -> float:
     """The duration of a lock that ends then by the service's clock, which may differ from ours."""
     said = LOCK_DURATION if until is None else until - time.time()
     return said if _SHORTEST_LOCK <= said <= LOCK_DURATION else LOCK_DURATION
-
-
-def _read(message: bytes) -> bytes:
-    """What an announcement says; nothing, if it is none."""
-    try:
-        return scan(message).data()
-    except DecodeError:
-        return b""
 
 
 async def ask(
@@ -139,4 +140,7 @@ async def peek_announcement(transport: AmqpTransport, queue: str) -> bytes | Non
     finally:
         requests.abandon()
     messages = found.get("messages") or ()
-    return _read(messages[-1]["message"]) if messages else None
+    try:
+        return scan(messages[-1]["message"]).data() if messages else None
+    except DecodeError:  # whatever it is, it is none
+        return b""

@@ -11,11 +11,12 @@ Theory of operation
 4. A syphon without the lease asks again every few seconds. A refused link costs nothing.
 5. Without the queue, the claim or sessions (Basic tier) there is no lease. The syphon then works without one,
    warns of it, and tries again from time to time.
-6. The holder describes itself in a message in that session, for people to peek at, and removes it at its end.
-   One that is found there is of a holder that has died. Its pumps, if they run elsewhere, notice that only
-   after a while: the next holder keeps the lease for so long before it works.
+6. The holder describes itself in a message in that session, for people to peek at. Nothing depends on it.
 7. No error ends the asking: a syphon that has lost the lease must be told so, and one that waits must get it
    some time. A file of certificates may be missing for a moment while it is replaced.
+8. A holder whose pumps run elsewhere says so in the state of the session, before they begin, and takes it
+   back when they have ended. If it is found there, the holder has died, and its pumps notice that only after
+   a while: the next holder keeps the lease for so long before it works.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _RETRY = 1.0
 _TAKEN_AGAIN = 3.0
 # Rule 5.
 _TRY_AGAIN = 900.0
-# Rule 6: nobody is believed to leave pumps behind for longer.
+# Rule 8: nobody is believed to leave pumps behind for longer.
 _LONGEST_ORPHANS = 120.0
 # Refusals that asking again does not change.
 _NEVER = {
@@ -95,6 +96,7 @@ class PairLease:
         self._stop = asyncio.Event()
         self._ends = 0.0
         self._free_at = 0.0
+        self._has_left_word = False
 
     @property
     def may_work(self) -> bool:
@@ -200,24 +202,33 @@ class PairLease:
                 if isinstance(error, TransportError) and error.condition == conditions.SESSION_LOCK_LOST:
                     return
                 await self._sleep(_RETRY)
-        if _now() >= self._free_at:  # else the word stays, for whoever comes next
-            with suppress(TransportError):
-                await hold.clear()
+        with suppress(TransportError):
+            if self._has_left_word and _now() >= self._free_at:
+                await hold.remember(None)
+            await hold.clear()
 
     async def _take_over(self, hold: SessionHold) -> None:
-        """Rule 6: replace the word of an earlier holder, and see how long its pumps are to be waited for."""
-        begun, orphans = _now(), self._holder.orphans
+        """Rules 6 and 8."""
+        begun = _now()
         with suppress(TransportError):  # whatever is wrong with the line shows in `_keep`
-            for one in map(parse_holder, await hold.clear()):
-                if one is None or one.run == self._holder.run or one.orphans <= 0:
-                    continue
-                wait = min(one.orphans, _LONGEST_ORPHANS)
-                orphans, self._free_at = max(orphans, wait), max(self._free_at, begun + wait)
-                self._change("taken", f"the pumps are ending of {one}, which has died")
-            if begun >= self._free_at:
-                self._change("held")
-            told = replace(self._holder, since=time.time(), orphans=orphans)
+            await self._leave_word(hold, begun)
+        if begun >= self._free_at:
+            self._change("held")
+        with suppress(TransportError):
+            told = replace(self._holder, since=time.time())
             await hold.announce(json.dumps(asdict(told)), message_id=told.run)
+
+    async def _leave_word(self, hold: SessionHold, now: float) -> None:
+        """Rule 8: replace the word of an earlier holder, and see how long its pumps are to be waited for."""
+        left, told = parse_holder(await hold.recall()), self._holder
+        if left is not None and left.run != told.run and left.orphans > 0:
+            wait = min(left.orphans, _LONGEST_ORPHANS)
+            self._free_at = max(self._free_at, now + wait)
+            self._change("taken", f"the pumps are ending of {left}, which has died")
+            told = replace(told, orphans=max(told.orphans, wait))
+        if told.orphans:
+            await hold.remember(json.dumps(asdict(told)).encode())
+            self._has_left_word = True
 
     def _change(self, state: LeaseState, why: str | None = None) -> None:
         is_news = state != self.state or why != self.why
