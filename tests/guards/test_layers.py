@@ -54,7 +54,7 @@ HOMES = {
     "h11": {"broker"},
     "jwt": {"broker", "testing"},
     "opentelemetry": {"client"},
-    "prometheus_client": {"client", "dashboard", "spark"},
+    "prometheus_client": {"client", "spark"},
     "py4j": {"spark"},
     "pyarrow": {"spark", "stores"},
     "pyspark": {"spark"},

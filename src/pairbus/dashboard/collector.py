@@ -24,12 +24,14 @@ from .namespaces import read_broker
 from .own_drain import OwnDrain
 from .pair_sources import pair_sources
 from .picture import Facts, picture_pair
-from .source import REST, LookSource, Watch, describe
+from .source import LookSource, Watch, describe
 from .watched import Watched
 
 log = logging.getLogger(__name__)
 # News that come together are told together.
 _LEAST_PAUSE = 0.2
+# Drawing thousands of entities keeps the loop from everything else: this many times as long it has for that.
+_REST = 3.0
 # How far back the charts of a page look.
 _CHART_SPAN = 6 * 3600.0
 # How far back the rate of a drain looks.
@@ -107,7 +109,7 @@ class SourceCollector:
         took = 0.0
         while True:
             await self._changed.wait()
-            await asyncio.sleep(max(_LEAST_PAUSE, REST * took))
+            await asyncio.sleep(max(_LEAST_PAUSE, _REST * took))
             self._changed.clear()
             began = monotonic()
             self._draw_or_tell()

@@ -6,18 +6,16 @@ checked against it. Numbers are taken from the picture that the page shows, so b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
-
 from .picture import Facts
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SPECIAL = re.compile(r'[\\"\n]')
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _STATES = ("healthy", "suspect", "failed_over", "faulted")
 Readings = Mapping[tuple[str, str], tuple[float | None, str | None]]
 MetricSample = tuple[tuple[str, ...], float]
@@ -117,26 +115,25 @@ FAMILIES = (
 )
 
 
-class _PictureCollector(Collector):
-    def __init__(self, picture: Facts, readings: Readings) -> None:
-        self._samples: dict[str, list[MetricSample]] = {}
-        for name, sample in _samples(picture, readings):
-            self._samples.setdefault(name, []).append(sample)
-
-    def collect(self) -> Iterator[Metric]:
-        for family in FAMILIES:
-            made = GaugeMetricFamily if family.kind == "gauge" else CounterMetricFamily
-            metric = made(family.name, family.meaning, labels=family.labels)
-            for labels, value in self._samples.get(family.name, ()):
-                metric.add_metric(labels, value)
-            yield metric
-
-
 def write_metrics(picture: Facts, readings: Readings) -> bytes:
-    """The text that Prometheus scrapes."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_PictureCollector(picture, readings))
-    return generate_latest(registry)
+    """The text that Prometheus scrapes. It is written here: the client library takes three times as long, and
+    10,000 entities have 190,000 samples.
+    """
+    written: dict[str, list[str]] = {family.name: [] for family in FAMILIES}
+    labels = {family.name: family.labels for family in FAMILIES}
+    for name, (values, number) in _samples(picture, readings):
+        told = ",".join(map(_label, labels[name], values))
+        written[name].append(f"{name}{{{told}}} {float(number)!r}\n")
+    text = []
+    for family in FAMILIES:
+        text.append(f"# HELP {family.name} {family.meaning}\n# TYPE {family.name} {family.kind}\n")
+        text += written[family.name]
+    return "".join(text).encode()
+
+
+def _label(name: str, value: str) -> str:
+    escaped = value.translate(_ESCAPES) if _SPECIAL.search(value) else value
+    return f'{name}="{escaped}"'
 
 
 def _samples(picture: Facts, readings: Readings) -> Iterator[tuple[str, MetricSample]]:

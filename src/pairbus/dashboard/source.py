@@ -2,8 +2,7 @@
 
 1. A source that fails, or does not answer within its limit, is told with its reason; what it said last stays,
    with its age. No source waits for another.
-2. A look that takes long, because there is much to see, is taken less often: the rest of the time is others'.
-3. What blocks runs on a thread. A thread that hangs is waited for again with the next look, and no second
+2. What blocks runs on a thread. A thread that hangs is waited for again with the next look, and no second
    one is begun: a disk that is gone costs one thread, not one a second.
 """
 
@@ -13,15 +12,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any
 
 from pairbus.clock import Clock
 from pairbus.plumbing.tasks import wait_at_most
 
 log = logging.getLogger(__name__)
-#: The pause after something that took a while, as a multiple of that.
-REST = 3.0
 ReadSource = Callable[[], Awaitable[Any]]
 
 
@@ -46,7 +42,7 @@ class LastWord:
 
 
 class Aside:
-    """Calls one function on a thread, never twice at a time: rule 3."""
+    """Calls one function on a thread, never twice at a time: rule 2."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self._function = function
@@ -67,8 +63,6 @@ class Watch:
         self._clock = clock
         self._on_reading = on_reading
         self._poked = asyncio.Event()
-        # How long the last look took that was answered, in seconds.
-        self._took = 0.0
 
     def poke(self) -> None:
         """Look again at once: something was done that shows there."""
@@ -79,11 +73,11 @@ class Watch:
         while True:
             self._poked.clear()
             await self.look()
-            await wait_at_most(self._poked, max(self.source.every, REST * self._took))
+            await wait_at_most(self._poked, self.source.every)
 
     async def look(self) -> None:
         """Look once. Rule 1."""
-        before, began = self.reading, monotonic()
+        before = self.reading
         try:
             async with asyncio.timeout(self.source.limit):
                 value = await self.source.read()
@@ -94,7 +88,6 @@ class Watch:
             self.reading = LastWord(value=before.value, at=before.at, error=said)
         else:
             self.reading = LastWord(value=value, at=self._clock.now())
-            self._took = monotonic() - began
         self._on_reading()
 
 
