@@ -25,25 +25,28 @@ async def purge_session(
     is left alone.
     """
     async with side.make_client(retry_total=0) as client:
-        receiver = _open(client, path, session)
         try:
-            async with receiver:
-                for begin in range(0, len(deferred), _AT_ONCE):
-                    some = list(deferred[begin : begin + _AT_ONCE])
-                    await _complete(receiver, await receiver.receive_deferred_messages(some))
-                while True:
-                    found = await receiver.receive_messages(max_message_count=_AT_ONCE, max_wait_time=_WAIT)
-                    meant = [one for one in found if one.sequence_number in numbers]
-                    await _complete(receiver, meant)
-                    for other in found:
-                        if other not in meant:
-                            await receiver.abandon_message(other)
-                    if not meant:
-                        return
+            async with _open(client, path, session) as receiver:
+                await _purge(receiver, numbers, deferred)
         except SessionCannotBeLockedError:
             return
         except ServiceBusError as error:
             raise UnreachableError(f"{path}: {describe(error).summary}") from None
+
+
+async def _purge(receiver: Any, numbers: Collection[int], deferred: Sequence[int]) -> None:
+    for begin in range(0, len(deferred), _AT_ONCE):
+        some = list(deferred[begin : begin + _AT_ONCE])
+        await _complete(receiver, await receiver.receive_deferred_messages(some))
+    while True:
+        found = await receiver.receive_messages(max_message_count=_AT_ONCE, max_wait_time=_WAIT)
+        meant = [one for one in found if one.sequence_number in numbers]
+        await _complete(receiver, meant)
+        for other in found:
+            if other not in meant:
+                await receiver.abandon_message(other)
+        if not meant:
+            return
 
 
 def _open(client: Any, path: str, session: str) -> Any:
