@@ -68,12 +68,6 @@ def message_row(
     expires_at, scheduled_for, session_id = message.expires_at, message.scheduled_for, message.session_id
     ends = _NEVER if expires_at is None else expires_at
     begins = _NOT_SCHEDULED if scheduled_for is None else scheduled_for
-    state, count, size, enqueued_at = (
-        int(message.state),
-        message.delivery_count,
-        message.size,
-        message.enqueued_at,
-    )
     body, applied = content.body, content.application_properties_bytes
     priority, ttl_ms = content.priority, content.ttl_ms
     envelope = pack_envelope(
@@ -89,36 +83,23 @@ def message_row(
         content.properties_bytes,
         len(body),
     )
-    content_sum = content_checksum(envelope, body)
-    properties_sum = properties_checksum(applied) if applied else 0
-    record_sum = record_checksum(
+    cells = (
         key,
         turn,
         total,
-        content_sum,
-        properties_sum,
-        state,
-        count,
-        size,
-        enqueued_at,
+        content_checksum(envelope, body),
+        properties_checksum(applied) if applied else 0,
+        int(message.state),
+        message.delivery_count,
+        message.size,
+        message.enqueued_at,
         ends,
         begins,
-        session_id,
     )
     return (
-        key,
-        turn,
-        total,
-        content_sum,
-        properties_sum,
-        state,
-        count,
-        size,
-        enqueued_at,
-        ends,
-        begins,
+        *cells,
         no_session if session_id is None else session_id,
-        record_sum,
+        record_checksum(*cells, session_id),
         bytearray(applied),
         envelope,
         bytearray(body) if len(body) <= _COPY_LIMIT else body,
