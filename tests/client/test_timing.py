@@ -147,17 +147,18 @@ async def test_a_caller_whose_time_ends_while_it_is_held_is_told(still: Scene, t
         await held
 
 
+@pytest.mark.parametrize(("interval", "patience"), [(30.0, 2.9), (10.0, 0.9), (5.0, 0.4)])
 async def test_callers_with_little_patience_fail_over_all_the_same(
-    still: Scene, timers: ManualTimers
+    still: Scene, timers: ManualTimers, interval: float, patience: float
 ) -> None:
     """Those that cancel their sends do not know that they should wait; the entity is found dead anyway."""
-    sender = still.sender(failover_interval=30.0)
+    sender = still.sender(failover_interval=interval)
     await sender.send_messages(text("before"))
     still.primary.faults.set("silence")
     for _ in range(10):
         sending = still.begin(sender.send_messages(text("impatient")))
         await still.on_the_wire()
-        await timers.advance(2.9)
+        await timers.advance(patience)
         sending.cancel()
         await asyncio.wait({sending})
         await timers.advance(0.1)

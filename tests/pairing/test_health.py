@@ -271,6 +271,40 @@ def test_a_question_is_not_a_verdict() -> None:
     assert health.status().attempts == 1
 
 
+def wait_and_give_up(health: EntityHealth, *spans: tuple[float, float]) -> list[EntityState]:
+    """Attempts that are on the wire from when to when, in the order in which they begin: where they lead."""
+    told: list[EntityState] = []
+    for number, (begin, _) in enumerate(spans):
+        health.begin(number, begin)
+    for number, (begin, end) in sorted(enumerate(spans), key=lambda one: one[1][1]):
+        effects = health.give_up(number, called_at=begin, now=end)
+        told += [new for _, new in changes(effects)]
+    return told
+
+
+def test_attempts_that_are_given_up_are_silence_when_they_have_waited_enough_in_all() -> None:
+    health = make(failover_interval=10.0)
+    assert wait_and_give_up(health, (100.0, 100.4), (101.0, 101.4), (102.0, 102.1)) == []
+    assert health.next_deadline is None
+    assert wait_and_give_up(health, (105.0, 105.2)) == [EntityState.SUSPECT]
+    assert health.status().fails_over_at == 110.0  # an interval after the first of them began
+
+
+def test_attempts_side_by_side_that_are_given_up_have_waited_once() -> None:
+    health = make(failover_interval=10.0)
+    assert wait_and_give_up(health, *[(100.0 + number / 100, 100.9) for number in range(50)]) == []
+    assert wait_and_give_up(health, (100.5, 101.1)) == [EntityState.SUSPECT]
+
+
+def test_a_wait_long_ago_or_before_an_answer_is_none() -> None:
+    health = make(failover_interval=10.0)
+    assert wait_and_give_up(health, (100.0, 100.9)) == []
+    assert wait_and_give_up(health, (111.0, 111.9)) == []
+    health.begin("answered", 112.0)
+    health.succeed("answered", 112.1)
+    assert wait_and_give_up(health, (113.0, 113.9)) == []
+
+
 def test_a_withdrawn_attempt_tells_nothing() -> None:
     health = make()
     health.begin("a", 1)

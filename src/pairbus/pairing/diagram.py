@@ -45,6 +45,9 @@ _RULES = """\
   that merely has no answer is then given 3 s (or `send_timeout`, if shorter).
 - **After a ping.** The link on which a ping was answered serves the sends that follow, so none of them
   waits for a new link.
+- **Callers that give up.** A send that its caller cancels tells nothing by itself. When such sends have
+  waited on the wire for a second in all, and nothing was answered meanwhile, that is a failure that counts,
+  from the beginning of the first of them.
 - **Late answers.** The client listens to attempts that a failover gave up until their `send_timeout`. A
   permanent error that comes late counts as one of the three pings, at most once a ping interval. A late
   success is reported, because the message may be there twice.

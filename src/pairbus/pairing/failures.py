@@ -123,6 +123,10 @@ class Ruling(NamedTuple):
         return self.action in (Action.COUNT, Action.COUNT_UNKNOWN)
 
 
+#: What an attempt without an answer is taken for.
+SILENCE = Ruling(Action.COUNT_UNKNOWN, FailureKind.TIMEOUT)
+
+
 class FailureRow(NamedTuple):
     """One row of the table: it fits if each criterion that it has shares something with the failure."""
 

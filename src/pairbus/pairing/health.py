@@ -37,6 +37,9 @@ Theory of operation
    before and failed over again without a success in between, nor by one that is faulted: they ping at once
    and believe that. Not before a forced failover would have pinged. Whoever counts pings in a row, good or
    permanent ones, puts none off, and takes the word of one who has counted good ones to the end.
+9. Callers that give their attempts up tell nothing by that, or a program that ends its sends for reasons of
+   its own would fail over. But when such attempts have been on the wire for `_ENOUGH` in all, and nothing was
+   answered from the first of them on, that is silence, however little patience each of them had.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ from typing import Final, NamedTuple
 from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
 
 from .errors import PrimaryEntityFault
-from .failures import Action, FailureKind, Ruling
+from .failures import SILENCE, Action, FailureKind, Ruling
 
 #: How many pings in a row must meet the same permanent error to fault an entity. One may meet a deployment or
 #: a rotated key half-way; the first and the third are about two ping intervals apart.
@@ -57,6 +60,8 @@ PERMANENT_PINGS = 3
 # The SDK opens a link in half a second next door, and in more far away; it tells a wrong key or name after
 # 1.05 s, and later on a busy machine.
 _FIRST_ANSWER = 3.0
+# Far longer than a healthy primary takes to answer.
+_ENOUGH = 1.0
 
 
 class Input(Enum):
@@ -206,6 +211,9 @@ class EntityHealth:
         # Nothing that began earlier counts as having begun earlier: rule 4.
         self._counts_from = float("-inf")
         self._throttled_since: float | None = None
+        # Rule 9: when the first attempt began that was given up, and how long such ones waited, until when.
+        self._unheard_since: float | None = None
+        self._unheard_for = self._unheard_until = 0.0
         # Whether a link is open, as far as is known.
         self._is_connected = False
         self._pings = 0
@@ -330,8 +338,25 @@ class EntityHealth:
         self._is_connected = False
 
     def withdraw(self, attempt: Hashable) -> None:
-        """The caller has given the attempt up (cancelled, or timed out while held): it tells nothing."""
+        """The caller has given the attempt up before it was on the wire: it tells nothing."""
         self._attempts.pop(attempt, None)
+
+    def give_up(self, attempt: Hashable, *, called_at: float, now: float) -> tuple[Effect, ...]:
+        """The caller has given the attempt up, which was on the wire from `called_at` on: rule 9."""
+        begun = self._attempts.get(attempt)
+        if begun is None:
+            return ()
+        first, until = self._unheard_since, self._unheard_until
+        if first is None or called_at - until > self._options.failover_interval:
+            self._unheard_since, self._unheard_for, until = begun, 0.0, called_at
+        # Of attempts side by side each moment counts once.
+        self._unheard_for += max(0.0, now - max(called_at, until))
+        self._unheard_until = now
+        if self._unheard_for < min(_ENOUGH, self._options.send_timeout):
+            self.withdraw(attempt)
+            return ()
+        self._attempts[attempt] = begun if self._unheard_since is None else min(begun, self._unheard_since)
+        return self.record(attempt, SILENCE, now=now, reason=f"no answer for {self._unheard_for:.3g} s")
 
     # -- time and pings
 
@@ -452,7 +477,7 @@ class EntityHealth:
         return tuple(effects)
 
     def _stop_clock(self, now: float) -> None:
-        self._failing_since = self._throttled_since = None
+        self._failing_since = self._throttled_since = self._unheard_since = None
         self._counts_from = now
 
     def _step(self, step: HealthStep, now: float, attempt: Hashable) -> tuple[Effect, ...]:
@@ -461,7 +486,7 @@ class EntityHealth:
                 self._stop_clock(now)
             case HealthStep.ABANDON:
                 abandoned, self._attempts = tuple(self._attempts), {}
-                self._failing_since = None
+                self._failing_since = self._unheard_since = None
                 self._doubts_word |= self._is_back_by_word
                 self._is_back_by_word = self._is_asked_to_look = False
                 self._forget_pings()

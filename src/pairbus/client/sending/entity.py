@@ -16,9 +16,8 @@ Theory of operation
    end of the line: a message that alone is refused must not hold up the others.
 5. One timer an entity. It is set when there is something to wait for and may come too early; then it is set
    again.
-6. A caller that is cancelled takes its attempt back, which then tells nothing. But one that has waited on the
-   wire for `_PATIENCE` has seen a peer that does not answer. That counts, or a program that puts limits of
-   its own around its sends would never fail over.
+6. A caller that is cancelled takes its attempt back. What its wait on the wire tells, the health decides: a
+   program that puts limits of its own around its sends has to fail over, too.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ from pairbus.client.observers.observer import AttemptOutcome, Sending, SendNote
 from pairbus.client.status import PathStatus, new_counts
 from pairbus.options import EntityState, StateChange
 from pairbus.pairing.failures import (
+    SILENCE,
     Action,
     Failure,
-    FailureKind,
     Fate,
     Ruling,
     find_idle_closure,
@@ -61,10 +60,7 @@ from .pinger import Pinger
 from .surroundings import Surroundings
 from .ticket import Ending, Ticket
 
-# Far longer than a healthy primary takes to answer.
-_PATIENCE = 1.0
 _DONE: Final = Ending.DONE  # see `link.py`
-_UNANSWERED = Ruling(Action.COUNT_UNKNOWN, FailureKind.TIMEOUT)
 
 
 class PairedEntity:
@@ -206,12 +202,11 @@ class PairedEntity:
 
     def _take_back(self, ticket: Ticket) -> None:
         """Rule 6."""
-        now = self._timers.now()
-        called_at = ticket.called_at
-        if called_at is None or now - called_at < min(_PATIENCE, self._limit):
+        if ticket.called_at is None:
             self.health.withdraw(ticket)
-            return
-        self._record(ticket, _UNANSWERED, None)
+        else:
+            now = self._timers.now()
+            self.carry_out(self.health.give_up(ticket, called_at=ticket.called_at, now=now))
 
     # -- one attempt
 
@@ -219,7 +214,7 @@ class PairedEntity:
         if attempt.called_at is None:
             return self._left(attempt, ending)
         failure = None if attempt.error is None else describe(attempt.error)
-        verdict = _UNANSWERED if failure is None else await self._judge(failure, attempt.deadline)
+        verdict = SILENCE if failure is None else await self._judge(failure, attempt.deadline)
         is_unknown = verdict.action is Action.COUNT_UNKNOWN and attempt.is_sent
         self._observe(attempt, "unknown" if is_unknown else "failed", fate=fate_of(ending, attempt))
         if ending is Ending.ABANDONED:
@@ -465,7 +460,7 @@ class PairedEntity:
             self.carry_out(effects)
             return
         failure = None if error is None else describe(error)
-        verdict = _UNANSWERED if failure is None else judge(failure, self._options, had_success=True)
+        verdict = SILENCE if failure is None else judge(failure, self._options, had_success=True)
         reason = f"no answer within {self._pinger.limit:g} s" if failure is None else failure.summary
         self.carry_out(self.health.ping_failed(number, verdict, now=now, reason=reason))
         if self._fleet is not None and self.health.has_just_met_permanent:
@@ -517,7 +512,7 @@ class PairedEntity:
             self.health.withdraw(ticket)
             return None
         failure = None if ticket.error is None else describe(ticket.error)
-        verdict = _UNANSWERED if failure is None else await self._judge(failure, None)
+        verdict = SILENCE if failure is None else await self._judge(failure, None)
         self._record(ticket, verdict, failure)
         if verdict.action in (Action.RAISE, Action.PERMANENT) and ticket.error is not None:
             raise ticket.error
