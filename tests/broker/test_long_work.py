@@ -44,7 +44,6 @@ COPIES = 12
 def breathless(monkeypatch: pytest.MonkeyPatch) -> None:
     """All work stops wherever it may."""
     monkeypatch.setattr(strand, "SLICE", -1.0)
-    monkeypatch.setattr(strand, "PLACES", 1)
 
 
 # -- the strand
@@ -80,6 +79,23 @@ def test_work_that_is_short_does_not_stop(thread: Strand) -> None:
     counted: list[int] = []
     thread.begin(count_to(3, counted))
     assert (thread.is_under_way, counted) == (False, [0, 1, 2])
+
+
+def test_long_work_stops_at_the_first_place_behind_it(thread: Strand) -> None:
+    counted: list[int] = []
+
+    def work() -> None:
+        for number in range(3):
+            until = time.thread_time() + 2 * strand.SLICE
+            while time.thread_time() < until:
+                counted.append(number)
+            breathe()
+
+    thread.begin(work)
+    for number in range(3):
+        assert (thread.is_under_way, set(counted)) == (True, set(range(number + 1)))
+        thread.go_on()
+    assert not thread.is_under_way
 
 
 def test_an_error_is_told_and_the_next_work_is_done(breathless: None, thread: Strand) -> None:
@@ -155,7 +171,6 @@ def test_one_thing_is_decided_at_a_time_and_in_order(asked: list[tuple[bool, int
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(strand, "SLICE", -1.0)
-        patch.setattr(strand, "PLACES", 1)
         asyncio.run(ask())
     told = []
     for number, (is_long, _, _) in enumerate(asked):

@@ -125,7 +125,6 @@ def test_metrics_of_many_entities_stop_nobody_and_are_made_once_for_all_who_ask(
     monkeypatch: pytest.MonkeyPatch, certificate: tuple[Path, Path]
 ) -> None:
     monkeypatch.setattr(strand, "SLICE", -1.0)
-    monkeypatch.setattr(strand, "PLACES", 1)
     made, stops, real, go_on = [], [], vitals.write_metrics, Strand.go_on
 
     def write(hosts: Collection[NamespaceHost]) -> str:

@@ -195,3 +195,23 @@ def test_a_topic_is_only_sent_to_and_a_subscription_only_received_from() -> None
     subscription.check_receive()
     with refused(conditions.NOT_ALLOWED, text="'news'"):
         space.send("news/Subscriptions/mine", [message()], START)
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_wide"),
+    [
+        (Rule("plain", SqlFilter("n > 3")), False),
+        (Rule("pattern", SqlFilter("name like p")), True),
+        (Rule("changes", SqlFilter("n > 3"), SqlAction("SET n = 0")), True),
+    ],
+    ids=lambda given: getattr(given, "name", ""),
+)
+def test_a_rule_that_may_take_long_with_one_message_is_told(rule: Rule, is_wide: bool) -> None:
+    space = namespace()
+    space.create_topic("news", None, START)
+    space.create_subscription("news", "s", None, START)
+    assert not space.is_wide("news")
+    space.create_rule("news", "s", rule, START)
+    assert space.is_wide("news") is is_wide
+    space.delete_rule("news", "s", rule.name, START)
+    assert not space.is_wide("news")

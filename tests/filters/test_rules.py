@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.amqp.message import Properties
+from pairbus.amqp.message import MessageSections, Properties
 from pairbus.amqp.types import (
     Byte,
     Char,
@@ -37,8 +37,10 @@ from pairbus.broker.engine.filters import (
     TrueFilter,
     filter_from_dict,
 )
+from pairbus.broker.engine.message import View
 from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.typed_values import from_plain, to_plain
+from tests.engine.samples import message
 
 from .sample import Sample, sample
 
@@ -280,3 +282,27 @@ def test_an_action_changes_system_properties_of_the_copy_alone() -> None:
 def test_a_string_does_not_double_without_end() -> None:
     expression = "SET a = a + a;" * 70
     assert SqlAction(expression).apply(sample(a="x" * 100)).application_properties == {"a": None}
+
+
+def test_properties_are_read_once_for_all_that_look_at_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred that are not there, of a message with thousands of others."""
+    reads = 0
+    real = MessageSections._map
+
+    def read(sections: MessageSections, section: int) -> dict[Any, Any]:
+        nonlocal reads
+        reads += 1
+        return real(sections, section)
+
+    incoming = message(properties={f"Name {number}": number for number in range(2000)})
+    wanted = SqlFilter(" OR ".join([*(f"x{number} = 1" for number in range(90)), "[NAME 7] = 7"]))
+    monkeypatch.setattr(MessageSections, "_map", read)
+    assert wanted.matches(incoming)
+    assert wanted.matches(View(incoming.store(1, 0.0, None)))
+    assert reads <= 2
+
+
+def test_names_are_found_after_each_change() -> None:
+    action = SqlAction("REMOVE a; SET b = 1; SET B = 2; SET C = 4; REMOVE c; SET c = 5; SET A = 6")
+    changed = action.apply(message(properties={"A": 1, "c": 3}))
+    assert changed.application_properties == {"b": 2, "c": 5, "A": 6}

@@ -21,8 +21,6 @@ from .engine.breath import PAUSE
 # Seconds of processor time that all others may have to wait. Their own way through a namespace takes three
 # turns of the loop.
 SLICE = 0.001
-# Places to stop that are passed before one looks at the time: each is some microseconds of work.
-PLACES = 16
 
 
 class Strand:
@@ -37,7 +35,9 @@ class Strand:
         self._goes.acquire()
         self._stops.acquire()
         self._slice = self._began = 0.0
-        self._passed = 0
+        # When to look how much of the slice is used, in time that passes: which is quicker to tell than that
+        # of the processor.
+        self._look_at = 0.0
         self._is_abandoned = False
         #: What the work ended with, if that was an exception.
         self.error: BaseException | None = None
@@ -90,7 +90,7 @@ class Strand:
             self._goes.acquire()
             if self._act is None:
                 return
-            self._began = time.thread_time()
+            self._set_out()
             try:
                 self._act()
             except BaseException as error:  # noqa: BLE001 - it is told to whoever began it
@@ -98,12 +98,19 @@ class Strand:
             self._act, self.is_under_way = None, False
             self._stops.release()
 
+    def _set_out(self) -> None:
+        self._began, self._look_at = time.thread_time(), time.perf_counter() + self._slice
+
     def _pause(self) -> None:
-        self._passed += 1
-        if self._passed % PLACES or time.thread_time() < self._began + self._slice:
+        now = time.perf_counter()
+        if now < self._look_at:
+            return
+        left = self._began + self._slice - time.thread_time()
+        if left > 0:  # others have had the processor meanwhile
+            self._look_at = now + left
             return
         self._stops.release()
         self._goes.acquire()
-        self._began = time.thread_time()
+        self._set_out()
         if self._is_abandoned:
             raise GeneratorExit

@@ -277,17 +277,21 @@ class StoredMessage:
 
 
 class View:
-    """A stored message as filters want to see it, decoded when they look."""
+    """A stored message as filters want to see it, decoded when they look, once."""
 
-    __slots__ = ("_message", "_sections")
+    __slots__ = ("_annotations", "_applied", "_message", "_sections")
 
     def __init__(self, message: StoredMessage) -> None:
         self._message = message
         self._sections: MessageSections | None = None
+        self._annotations: Mapping[str, Any] | None = None
+        self._applied: Mapping[str, Any] | None = None
 
     @property
     def annotations(self) -> Mapping[str, Any]:
-        return self._message.annotations
+        if self._annotations is None:
+            self._annotations = self._message.annotations
+        return self._annotations
 
     @property
     def properties(self) -> Properties:
@@ -295,10 +299,12 @@ class View:
 
     @property
     def application_properties(self) -> Mapping[str, Any]:
-        try:
-            return self.sections.application_properties
-        except DecodeError:
-            return {}
+        if self._applied is None:
+            try:
+                self._applied = self.sections.application_properties
+            except DecodeError:
+                self._applied = _NOTHING
+        return self._applied
 
     @property
     def sections(self) -> MessageSections:
@@ -313,6 +319,7 @@ class Incoming:
 
     __slots__ = (
         "_annotations",
+        "_applied",
         "_payload",
         "_sections",
         "content",
@@ -337,6 +344,7 @@ class Incoming:
         self.is_ping = count > _CONTENT_TYPE and values[_CONTENT_TYPE] == PING_CONTENT_TYPE
         self.scheduled_for: float | None = None
         self._annotations: Mapping[Any, Any] | None = None
+        self._applied: Mapping[str, Any] | None = None
         ttl_ms = header.ttl
         self.time_to_live = (
             None if ttl_ms is None and count <= _CREATION_TIME else _time_to_live(ttl_ms, values)
@@ -392,7 +400,7 @@ class Incoming:
 
     def pack(self) -> None:
         """Hold bytes alone until somebody looks again: decoded they take a hundred times as much memory."""
-        self._sections = self._annotations = None
+        self._sections = self._annotations = self._applied = None
 
     def _read_maps(self, sections: MessageSections) -> None:
         """Stored as they came, decimals apart; but whoever filters by them must be able to read them."""
@@ -424,7 +432,9 @@ class Incoming:
 
     @property
     def application_properties(self) -> Mapping[str, Any]:
-        return self.sections.application_properties
+        if self._applied is None:
+            self._applied = self.sections.application_properties
+        return self._applied
 
     @property
     def partition_key(self) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 from pairbus.words import DEFAULT_RULE
 
 from .actions import ChangedMessage, SqlAction
-from .filters import Filter, TrueFilter, filter_from_dict
+from .filters import Filter, SqlFilter, TrueFilter, filter_from_dict
 from .system_properties import Filterable
 
 
@@ -21,6 +21,15 @@ class Rule:
     filter: Filter = field(default_factory=TrueFilter)
     action: SqlAction | None = None
     created_at: float = 0.0
+
+    @property
+    def is_thorough(self) -> bool:
+        """Whether it may take long with one message: it compares text with patterns, or makes another
+        message of it.
+        """
+        return self.action is not None or (
+            isinstance(self.filter, SqlFilter) and "LIKE" in self.filter.expression.upper()
+        )
 
     def matches(self, message: Filterable) -> bool:
         """Whether the filter lets the message through."""

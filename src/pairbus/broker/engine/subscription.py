@@ -28,7 +28,7 @@ def subscription_path(topic: str, name: str) -> str:
 class Subscription(MessageQueue):
     """The queue of one subscriber of a topic."""
 
-    __slots__ = ("_rules", "_takes_all", "name", "topic_path")
+    __slots__ = ("_is_thorough", "_rules", "_takes_all", "name", "topic_path")
     settings: SubscriptionSettings
 
     def __init__(self, context: Context, topic: str, name: str, *, space: Space, now: float) -> None:
@@ -37,6 +37,7 @@ class Subscription(MessageQueue):
         self.name = name
         self._rules: dict[str, Rule] = {}
         self._takes_all = False
+        self._is_thorough = False
 
     @property
     def rules(self) -> list[Rule]:
@@ -45,7 +46,7 @@ class Subscription(MessageQueue):
 
     @property
     def is_wide(self) -> bool:
-        return len(self._rules) > FEW or super().is_wide
+        return self._is_thorough or len(self._rules) > FEW or super().is_wide
 
     def find_rule(self, name: str) -> Rule | None:
         return self._rules.get(name.lower())
@@ -111,6 +112,7 @@ class Subscription(MessageQueue):
 
     def _review(self) -> None:
         rules = list(self._rules.values())
+        self._is_thorough = any(rule.is_thorough for rule in rules)
         self._takes_all = (
             len(rules) == 1 and isinstance(rules[0].filter, TrueFilter) and rules[0].action is None
         )

@@ -37,12 +37,34 @@ class SystemProperty:
     field: str | None = None
 
 
+class _FoldedNames:
+    """The names of the properties that were looked at last, in lower case: a message may have thousands, and
+    a rule ask for a hundred that it does not have. What is added or removed is looked up before, so that
+    their number tells whether they are the same.
+    """
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self._properties = properties
+        self._count = len(properties)
+        # Of names that differ in case alone the first counts.
+        self.names = {key.lower(): key for key in reversed(list(properties)) if isinstance(key, str)}
+
+    def are_of(self, properties: Mapping[str, Any]) -> bool:
+        return self._properties is properties and self._count == len(properties)
+
+
+_looked_at = _FoldedNames({})
+
+
 def lookup(properties: Mapping[str, Any], name: str) -> str | None:
     """Find the key under which a user property stands; names are compared without regard to case."""
+    global _looked_at
     if name in properties:
         return name
-    wanted = name.lower()
-    return next((key for key in properties if isinstance(key, str) and key.lower() == wanted), None)
+    folded = _looked_at
+    if not folded.are_of(properties):
+        folded = _looked_at = _FoldedNames(properties)
+    return folded.names.get(name.lower())
 
 
 def identifier_text(value: object) -> str | None:

@@ -22,6 +22,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
+from pairbus.broker.engine.breath import breathe
 from pairbus.broker.engine.system_properties import SYSTEM_PROPERTIES, Filterable, SystemProperty, lookup
 from pairbus.broker.engine.typed_values import comparable, equal
 
@@ -274,5 +275,6 @@ def _match_pattern(text: object, pattern: object, escape: object) -> bool | None
     # Bounds the work: patterns may come from messages too.
     if len(text) > MAX_TEXT or len(pattern) > MAX_EXPRESSION or len(escape) > 1:
         return None
+    breathe()
     matches = compile_pattern(pattern, escape or None)
     return matches(text) if matches is not None else None

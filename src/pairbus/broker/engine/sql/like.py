@@ -15,9 +15,11 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, TypeAlias
+
+from pairbus.broker.engine.breath import breathe
 
 Matcher: TypeAlias = Callable[[str], bool]
 
@@ -25,6 +27,8 @@ Matcher: TypeAlias = Callable[[str], bool]
 CACHED_PATTERNS: Final = 256
 # Pieces with `_` that are longer are not left to a regular expression.
 LONG: Final = 32
+# Characters that are looked at in a moment.
+_AT_ONCE: Final = 256
 
 
 class _Piece:
@@ -68,13 +72,15 @@ class _LongPiece:
         named = {character for character in characters if character is not None}
         self._masks = {character: self._others | _bits(characters, character) for character in named}
 
-    def find(self, text: Iterable[str], offset: int) -> int:
+    def find(self, text: str, offset: int) -> int:
         """Where it first fits, counted from `offset`; -1 if nowhere. Each character is looked at once."""
         seen, last, masks, others = 0, self._last, self._masks, self._others
-        for at, character in enumerate(text, offset + 1):
-            seen = (seen << 1 | 1) & masks.get(character, others)
-            if seen & last:
-                return at - self._length
+        for few in range(0, len(text), _AT_ONCE):
+            breathe()
+            for at, character in enumerate(text[few : few + _AT_ONCE], offset + few + 1):
+                seen = (seen << 1 | 1) & masks.get(character, others)
+                if seen & last:
+                    return at - self._length
         return -1
 
 
