@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from pairbus.amqp.performatives import AmqpError
 from pairbus.errors import ConfigurationError
 from pairbus.fault_kinds import ARGUMENTS
+from pairbus.plumbing.exposition import CONTENT_TYPE
 from pairbus.plumbing.hosts import numeric_address
 from pairbus.plumbing.json_text import parse_json
 
@@ -30,7 +31,7 @@ from .gate import CROWDED, Visitor
 from .host import NamespaceHost
 from .links.held_bytes import Unread, UnreadAnswers
 from .links.pace import Allowance
-from .vitals import CONTENT_TYPE, Scrape, describe_health
+from .vitals import Scrape, describe_health
 
 _REQUEST_TIMEOUT = 10.0
 # Bytes of answers that nobody reads, over all connections. Anybody may ask for metrics, and those of ten

@@ -1,8 +1,7 @@
 """How a broker is, for whoever watches it: health, and metrics in the text format of Prometheus.
 
 Both are told to anybody who reaches the control address, so there is nothing in them but names of namespaces
-and entities, states and numbers. The text is written by hand: a namespace counts for itself, and a registry
-would count all of it a second time.
+and entities, states and numbers.
 """
 
 import asyncio
@@ -10,14 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from pairbus.plumbing.exposition import write_family, write_sample
+
 from .decisions import Decisions
 from .engine.breath import breathe
 from .engine.queue import MessageQueue
 from .engine.topic import Topic
 from .host import NamespaceHost
-
-#: What Prometheus wants to be told about the text.
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _Sample = tuple[Mapping[str, str], int]
 _STATES = ("active", "dead_letter", "scheduled", "transfer", "transfer_dead_letter", "deferred")
@@ -92,7 +90,7 @@ def write_metrics(hosts: Iterable[NamespaceHost]) -> str:
     samples: dict[MetricFamily, list[_Sample]] = {family: [] for family in FAMILIES}
     for host in hosts:
         _collect(host, samples)
-    return "".join(f"{line}\n" for family in FAMILIES for line in _lines(family, samples[family]))
+    return "".join(line for family in FAMILIES for line in _lines(family, samples[family]))
 
 
 def _collect(host: NamespaceHost, samples: Mapping[MetricFamily, list[_Sample]]) -> None:
@@ -127,13 +125,7 @@ def _collect(host: NamespaceHost, samples: Mapping[MetricFamily, list[_Sample]])
 
 
 def _lines(family: MetricFamily, samples: Iterable[_Sample]) -> Iterator[str]:
-    yield f"# HELP {family.name} {family.meaning}"
-    yield f"# TYPE {family.name} {family.kind}"
+    yield write_family(*family)
     for labels, value in samples:
         breathe()
-        told = ",".join(f'{name}="{_escape(text)}"' for name, text in labels.items())
-        yield f"{family.name}{{{told}}} {value:d}"
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+        yield write_sample(family.name, labels.items(), value)

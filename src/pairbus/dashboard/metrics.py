@@ -6,16 +6,14 @@ checked against it. Numbers are taken from the picture that the page shows, so b
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pairbus.plumbing.exposition import write_family, write_sample
+
 from .picture import Facts
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_SPECIAL = re.compile(r'[\\"\n]')
-_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _STATES = ("healthy", "suspect", "failed_over", "faulted")
 Readings = Mapping[tuple[str, str], tuple[float | None, str | None]]
 MetricSample = tuple[tuple[str, ...], float]
@@ -116,24 +114,16 @@ FAMILIES = (
 
 
 def write_metrics(picture: Facts, readings: Readings) -> bytes:
-    """The text that Prometheus scrapes. It is written here: the client library takes three times as long, and
-    10,000 entities have 190,000 samples.
-    """
+    """The text that Prometheus scrapes."""
     written: dict[str, list[str]] = {family.name: [] for family in FAMILIES}
     labels = {family.name: family.labels for family in FAMILIES}
     for name, (values, number) in _samples(picture, readings):
-        told = ",".join(map(_label, labels[name], values))
-        written[name].append(f"{name}{{{told}}} {float(number)!r}\n")
+        written[name].append(write_sample(name, zip(labels[name], values, strict=True), float(number)))
     text = []
     for family in FAMILIES:
-        text.append(f"# HELP {family.name} {family.meaning}\n# TYPE {family.name} {family.kind}\n")
+        text.append(write_family(family.name, family.kind, family.meaning))
         text += written[family.name]
     return "".join(text).encode()
-
-
-def _label(name: str, value: str) -> str:
-    escaped = value.translate(_ESCAPES) if _SPECIAL.search(value) else value
-    return f'{name}="{escaped}"'
 
 
 def _samples(picture: Facts, readings: Readings) -> Iterator[tuple[str, MetricSample]]:

@@ -26,11 +26,12 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from pairbus.errors import ConfigurationError, PairbusError
+from pairbus.plumbing.exposition import CONTENT_TYPE
 from pairbus.plumbing.json_text import parse_json
 
 from .collector import SourceCollector
 from .controls import Controls
-from .metrics import CONTENT_TYPE, write_metrics
+from .metrics import write_metrics
 from .namespaces import peek
 from .runbook import read_runbook
 from .source import describe
