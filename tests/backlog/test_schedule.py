@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import resources
 from math import inf
 from pathlib import Path
 
@@ -48,8 +49,12 @@ def test_the_command_says_what_it_takes(tmp_path: Path) -> None:
         told = json.loads(done.stdout)
         assert (done.returncode, told["schedule"]["rate"], told["schedule"]["shards"]) == (0, 0.2, 1)
         assert told["rate"] == 920.0, "what the tier leaves, not the 2,000 of the default"
-        done = call(*words, "--rate", "0.5", variables=variables)
-        assert "about 24 min at 0.5 a second" in done.stdout
+        config, prices = tmp_path / "pairbus.toml", tmp_path / "prices.toml"
+        config.write_text('prices = "prices.toml"\n', encoding="utf-8")
+        ours = resources.files("pairbus.cost").joinpath("prices.toml").read_text(encoding="utf-8")
+        prices.write_text(ours.replace('currency = "USD"', 'currency = "EUR"'), encoding="utf-8")
+        done = call(*words, "--rate", "0.5", "--config", str(config), variables=variables)
+        assert "about 24 min at 0.5 a second; 2,160 operations, 0.001728 EUR at most" in done.stdout
         done = call(*words, "--within", "1s", "--app-rate", "200", variables=variables)
         said = "leaves 552 messages a second beside the application, which takes 1 min: give it that time"
         assert (done.returncode, said in done.stdout) == (1, True)

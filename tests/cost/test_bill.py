@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.cost.bill import Bill, BillTerms, make_bill
+from pairbus.cost.bill import Bill, BillTerms, make_bill, month_of
 from pairbus.cost.outages import Outage, OutageBook, merge_outages
 from pairbus.cost.report import Share, forecast_stages, report_of, step_for, summarize
 from pairbus.cost.sheet import default_sheet
 from pairbus.cost.system import System
 from pairbus.cost.tiers import PriceStep, Tiers
 from pairbus.ledger.operations import Operation, OutageSpan
+from pairbus.spark.ledger_table import BillSpan
 from pairbus.stages import Stage
 
 SHEET = default_sheet()
@@ -74,6 +75,16 @@ def test_each_month_has_its_own_free_operations() -> None:
         ("2026-11", Decimal(0)),
         ("2026-12", Decimal("0.80")),
     ]
+
+
+@pytest.mark.parametrize(
+    ("month", "days"), [("2026-11", 30), ("2026-12", 31), ("2028-02", 29), ("2100-02", 28), ("8999-12", 31)]
+)
+def test_a_month_is_whole_and_has_nothing_of_others(month: str, days: int) -> None:
+    since, before = BillSpan.of_month(month)
+    assert before - since == days * DAY
+    assert month_of(since) == month_of(before - 1) == month
+    assert month_of(since - 1) < month < month_of(before)
 
 
 def test_the_base_is_paid_from_the_first_hour_to_the_last() -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from pairbus.cost.sheet import default_sheet
+from pairbus.cost.sheet import PriceSheet, default_sheet
 from pairbus.metering import units
 from pairbus.pairing.names import path_key
 from pairbus.pump.options import PumpOptions
@@ -79,8 +79,10 @@ class BacklogPlan:
         return {**sums, **asdict(self)}
 
 
-async def plan_backlog(backlog: Backlog, options: PumpOptions, *, rate: float, now: float) -> BacklogPlan:
-    """Look through the whole backlog of a pair."""
+async def plan_backlog(
+    backlog: Backlog, options: PumpOptions, *, rate: float, now: float, sheet: PriceSheet | None = None
+) -> BacklogPlan:
+    """Look through the whole backlog of a pair. Without a sheet, prices are those that come with Pairbus."""
     found = await discover([backlog])
     refuse_bare(found)
     plan = BacklogPlan(rate=rate, notes=found.notes)
@@ -97,7 +99,7 @@ async def plan_backlog(backlog: Backlog, options: PumpOptions, *, rate: float, n
             reason = seen.reason.partition(":")[0]
             path.reasons[reason] = path.reasons.get(reason, 0) + 1
     await _find_missing(backlog, plan)
-    sheet = default_sheet()
+    sheet = sheet or default_sheet()
     dearest = max(step.price for step in sheet.standard_operations.steps)
     plan.cost = f"{Decimal(plan.operations) / 1_000_000 * dearest:.6f}"
     plan.currency = sheet.currency

@@ -11,10 +11,12 @@ import click
 from pairbus.errors import ConfigurationError
 
 from .backlogs import choose_backlog
+from .config import find_config
 from .examples import examples
 from .exit_codes import FOUND
 from .numbers import DURATION, NOT_NEGATIVE, POSITIVE
 from .pairs import PairChoice, pair_options
+from .prices import choose_sheet
 from .shared_options import count_option, extra_option
 from .tables import counted, json_option, print_json, print_table, time_span
 
@@ -77,13 +79,16 @@ def plan_command(
     if within is not None and within <= 0:
         raise ConfigurationError("--within takes a time above 0, such as 1h")
     chosen = choose_backlog(choice, count=count, include_extra=include_extra)
+    sheet = choose_sheet(None, find_config(choice.config))
     from pairbus.backlog.plan import plan_backlog
     from pairbus.backlog.schedule import most_rate, schedule
 
     most = most_rate(tier, app_rate)
     # An application that takes all credits leaves the drain next to nothing.
     reckoned = min(rate or _USUAL_RATE, max(1.0, most))
-    plan = asyncio.run(plan_backlog(chosen.backlog, chosen.options, rate=reckoned, now=time.time()))
+    plan = asyncio.run(
+        plan_backlog(chosen.backlog, chosen.options, rate=reckoned, now=time.time(), sheet=sheet)
+    )
     if rate is not None and rate > most:
         plan.notes += (
             f"the Standard tier leaves {most:,.0f} messages a second for a drain, not {rate:,.0f}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from importlib import resources
 from typing import Any
@@ -13,8 +13,8 @@ from pairbus.plumbing.toml_tables import TomlTable, parse_toml
 
 from .tiers import PriceStep, Tiers
 
-# No price and no step of prices is as high; it keeps sums short enough to be read.
-_MOST = 10**15
+# No price is as high in any currency, and no step of prices; it keeps sums short enough to be exact.
+_MOST_PRICE, _MOST_STEP = 10**9, 10**15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ def _money(table: TomlTable, key: str) -> Decimal:
 def _tiers(table: TomlTable, key: str) -> Tiers:
     table.need(key)
     rows = table.rows(key)
-    steps = tuple(PriceStep(_amount(row, "up_to"), _money(row, "price")) for row in rows)
+    steps = tuple(PriceStep(_amount(row, "up_to", _MOST_STEP), _money(row, "price")) for row in rows)
     try:
         return Tiers(steps)
     except ConfigurationError as error:
@@ -77,21 +77,22 @@ def _tiers(table: TomlTable, key: str) -> Tiers:
         return Tiers((PriceStep(None, Decimal(0)),))
 
 
-def _amount(table: TomlTable, key: str) -> Decimal | None:
+def _amount(table: TomlTable, key: str, most: int = _MOST_PRICE) -> Decimal | None:
     # Text or whole numbers: a binary fraction such as 0.1 would not be the price that was meant.
-    found = table.take(key, None, _is_amount, 'an amount of 0 and up, written as text, such as "0.80"')
+    allowed = f'an amount of 0 to {most:,}, written as text, such as "0.80"'
+    found = table.take(key, None, lambda value: _is_amount(value, most), allowed)
     return None if found is None else Decimal(found)
 
 
-def _is_amount(value: Any) -> bool:
+def _is_amount(value: Any, most: int) -> bool:
     if isinstance(value, bool) or not isinstance(value, str | int):
         return False
     try:
         amount = Decimal(value)
     except InvalidOperation:
         return False
-    return amount.is_finite() and 0 <= amount <= _MOST
+    return amount.is_finite() and 0 <= amount <= most
 
 
 def _is_date(value: Any) -> bool:
-    return isinstance(value, date)
+    return isinstance(value, date) and not isinstance(value, datetime)
