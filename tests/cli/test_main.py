@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -109,6 +110,14 @@ def test_streams_that_are_closed_are_no_news(tmp_path: Path) -> None:
         ["sh", "-c", f"{command} <&- >&- 2>{tmp_path}/err; echo $?"], capture_output=True, timeout=PATIENCE
     )
     assert (done.stdout, (tmp_path / "err").read_text(encoding="utf-8")) == (b"0\n", "")
+
+
+def test_a_directory_whose_name_is_no_text_can_be_told_of(tmp_path: Path) -> None:
+    (tmp_path / "\udcff" / "records").mkdir(parents=True)
+    done = call("spool", "ls", "--state", str(tmp_path / "\udcff"))
+    assert (done.returncode, done.stdout) == (0, f"nothing in the spool of {tmp_path}/\\udcff\n")
+    done = call("records", "trim", "--keep-days", "1", "--records", str(tmp_path / "\udcff"), "--json")
+    assert [one["place"] for one in json.loads(done.stdout)] == [str(tmp_path / "\udcff")]
 
 
 @pytest.mark.parametrize("option", ["--state", "--records", "--config"])

@@ -53,6 +53,13 @@ def test_a_text_that_is_too_long_for_the_screen_goes_on_below_itself(
     assert " ".join(lines).split() == ["NAME", "COUNT", "WHY", *name.split(), "1", *text.split()]
 
 
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_no_cell_says_anything_to_the_terminal(name: str, text: str) -> None:
+    lines = list(lay_out(("NAME", "WHY"), [(name, text)]))
+    assert len(lines) == 2
+    assert all(line.isprintable() for line in lines)
+
+
 def test_without_a_screen_a_row_is_a_line() -> None:
     assert list(lay_out(("A", "WHY"), [("x", "y " * 100)])) == ["A  WHY", "x  " + ("y " * 100).rstrip()]
 

@@ -11,6 +11,8 @@ import sys
 
 import click
 
+from .tables import Styled
+
 _COLOURS = {
     # states of an entity
     "healthy": "green",
@@ -26,7 +28,7 @@ _COLOURS = {
 def coloured(word: str) -> str:
     """The word, in its colour where standard output shows colours."""
     colour = _COLOURS.get(word)
-    return click.style(word, fg=colour) if colour is not None and _shows_colours() else word
+    return Styled(click.style(word, fg=colour)) if colour is not None and _shows_colours() else word
 
 
 def _shows_colours() -> bool:

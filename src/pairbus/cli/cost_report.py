@@ -23,7 +23,7 @@ from .pairs import PairChoice, pair_options
 from .places import DIRECTORY, EXISTING_FILE
 from .prices import budget_option, choose_budget, choose_sheet, prices_option, tell_budget
 from .shared_options import master_option, records_option, state_option
-from .tables import json_option, print_json, print_table
+from .tables import json_option, print_json, print_table, shown
 
 if TYPE_CHECKING:
     from pairbus.cost.report import Report
@@ -171,7 +171,7 @@ def _print(report: Report, page: Path) -> None:
     click.echo()
     outages = {share.name: share for share in report.by_outage}
     if report.outages:
-        rows = [(_shown(one.name), outages[one.name]) for one in report.outages if one.name in outages]
+        rows = [(one.name, outages[one.name]) for one in report.outages if one.name in outages]
         print_table(
             ("OUTAGE (UTC)", "BILLED", report.currency),
             [(name, f"{share.units:,}", f"{share.cost:.4f}") for name, share in rows],
@@ -190,17 +190,12 @@ def _print(report: Report, page: Path) -> None:
     print_alternatives(report.alternatives, report.currency)
     for gap in report.gaps:
         click.echo(
-            f"\n{_shown(gap.writer)} ({_shown(gap.pair)}) ended without a word: what it did between "
+            f"\n{shown(gap.writer)} ({shown(gap.pair)}) ended without a word: what it did between "
             f"{_moment(gap.begins)} and {_moment(gap.ends)} UTC may be missing."
         )
     if report.bad_rows:
         click.echo(f"\nLines of the ledger that could not be read: {report.bad_rows:,}.")
     click.echo(f"\n{page}")
-
-
-def _shown(name: str) -> str:
-    """A name as a terminal may have it: whoever writes a ledger could write anything."""
-    return name if name.isprintable() else repr(name)
 
 
 def _moment(at: float) -> str:

@@ -21,7 +21,7 @@ from .complaints import complain_of
 from .examples import examples
 from .group import LazyCommand, LazyGroup
 from .interruption import interruptible
-from .streams import open_missing_streams
+from .streams import prepare_streams
 
 DONE = 0
 # What shells report for a program whose output nobody reads any more (128 + SIGPIPE).
@@ -98,7 +98,7 @@ def app() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and give its exit code; nothing of ours ends in a traceback."""
-    open_missing_streams()
+    prepare_streams()
     with interruptible() as interruption:
         try:
             code = app.main(args=arguments, prog_name="pairbus", standalone_mode=False)

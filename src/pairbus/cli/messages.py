@@ -26,13 +26,15 @@ from .numbers import AT_LEAST_ONE
 from .places import ENTITY_PATH, FILE
 from .progress import working
 from .send import send_all
-from .tables import counted, json_option, print_json, print_table
+from .tables import counted, json_option, print_json, print_table, shown
 
 if TYPE_CHECKING:
     from .message_moves import ImportedMessages, MessagePlace
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _LONGEST_CELL = 40
+# What a body of text may have besides what can be printed.
+_LINES = "\n\t"
 _ADVICE = "is the namespace up, and its connection string right?"
 
 
@@ -165,7 +167,7 @@ def peek(*, place: MessagePlace, begin: int, limit: int, as_json: bool) -> None:
         if number:
             click.echo()
         for name, value in one.items():
-            click.echo(f"{name}: {value}")
+            click.echo(f"{name}: {shown(str(value), keeps=_LINES)}")
 
 
 async def _described(place: MessagePlace, begin: int, limit: int) -> list[dict[str, Any]]:
@@ -178,7 +180,7 @@ async def _described(place: MessagePlace, begin: int, limit: int) -> list[dict[s
 
 
 def _cell(value: Any) -> str:
-    text = str(value) if str(value).isprintable() else repr(value)
+    text = shown(str(value))
     return text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 1]}…"
 
 

@@ -22,6 +22,21 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+class Styled(str):
+    """A cell with colours of our own."""
+
+    __slots__ = ()
+
+
+def shown(text: str, *, keeps: str = "") -> str:
+    """A text as a terminal may have it: whoever sends a message, or names an entity, could write anything."""
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() or one in keeps else one.encode("unicode_escape").decode() for one in text
+    )
+
+
 def clock_time(moment: float | None, *, now: float) -> str:
     """A Unix time as the time of day in UTC, with the date if that is not the date of `now`."""
     if moment is None:
@@ -67,8 +82,12 @@ def lay_out(
     numbers: Collection[int] = (),
     width: int | None = None,
 ) -> Iterator[str]:
-    """The lines of a table. On a screen so wide, a text in the last column goes on below itself."""
-    cells = [[str(cell) for cell in row] for row in [header, *rows]]
+    """The lines of a table. On a screen so wide, a text in the last column goes on below itself. What a
+    terminal would obey stands there as it is written in Python.
+    """
+    cells = [
+        [cell if isinstance(cell, Styled) else shown(str(cell)) for cell in row] for row in [header, *rows]
+    ]
     widths = [max(_width(row[column]) for row in cells) for column in range(len(header))]
     before = sum(widths[:-1]) + 2 * (len(widths) - 1)
     room = None if width is None else width - before
