@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
+from socketserver import BaseRequestHandler, BaseServer
 
 import pytest
 
 from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.spark import session
 from pairbus.spark.java import find_java, parse_java_version
-from pairbus.spark.session import check_spark_version
+from pairbus.spark.session import check_spark_version, let_peer_go
 
 
 @pytest.mark.parametrize(
@@ -68,3 +70,17 @@ def test_a_server_that_is_not_there_is_told_at_once(
     monkeypatch.setenv("SPARK_REMOTE", address)
     with pytest.raises(expected, match="Spark Connect"):
         session.open_session()
+
+
+@pytest.mark.parametrize(("error", "is_told"), [(EOFError(), False), (ValueError("a wrong token"), True)])
+def test_of_a_java_that_has_died_sparks_own_server_says_nothing(
+    capsys: pytest.CaptureFixture[str], error: Exception, is_told: bool
+) -> None:
+    server = BaseServer(("127.0.0.1", 0), BaseRequestHandler)
+    let_peer_go(server)
+    try:
+        raise error
+    except (EOFError, ValueError):
+        with socket.socket() as request:
+            server.handle_error(request, ("127.0.0.1", 1))
+    assert ("Traceback" in capsys.readouterr().err) is is_told

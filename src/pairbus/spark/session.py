@@ -39,6 +39,7 @@ from contextlib import contextmanager
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+from socketserver import BaseServer
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -142,10 +143,23 @@ def open_session(
     if archive is not None:
         chosen[_JAVA_OPTIONS] += "".join(f" {option}" for option in archive.java_options())
     session = _start(chosen)
+    if (server := getattr(session.sparkContext, "_accumulatorServer", None)) is not None:
+        let_peer_go(server)
     if archive is not None and not archive.is_there:
         class_path = session.sparkContext._jvm.java.lang.System.getProperty("java.class.path")
         atexit.register(archive.make_later, class_path)
     return session
+
+
+def let_peer_go(server: BaseServer) -> None:
+    """Let Spark's server of accumulators say nothing of a Java that has died: we do (`java_end`)."""
+    tell = server.handle_error
+
+    def handle_error(request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), EOFError | ConnectionError):
+            tell(request, client_address)
+
+    server.handle_error = handle_error  # type: ignore[method-assign]
 
 
 def _share_archive(session: Any) -> Any:
