@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
@@ -14,6 +17,7 @@ from pairbus.cli.dashboard import TOKEN_ENV, dashboard
 from pairbus.dashboard import server
 from pairbus.dashboard.server import Serving
 from pairbus.dashboard.watched import Watched
+from tests.guards.sources import ROOT
 
 TOKEN = "a-token-for-tests-0123456789"
 
@@ -66,3 +70,16 @@ def test_state_directories_that_are_called_alike_are_told_apart(
     shop, store, other = (tmp_path / name for name in ("shop/pairbus", "store/pairbus", "other"))
     run("--state", str(shop), "--state", str(store), "--state", str(other))
     assert [pair.name for pair in served[0][0].pairs] == [str(shop), str(store), "other"]
+
+
+def test_it_needs_nothing_that_its_extra_does_not_bring() -> None:
+    """As `pip install 'pairbus[dashboard]'` leaves it: with what a broker needs, and without Spark."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert "pairbus[broker]" in project["optional-dependencies"]["dashboard"]
+    absent = ["azure.identity", "opentelemetry", "pandas", "prometheus_client", "pyarrow", "pyspark", "rich"]
+    program = (
+        f"import sys; sys.modules.update(dict.fromkeys({absent})); from pairbus.dashboard import server; "
+        "print(server.Serving().host)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50)
+    assert (done.stdout, done.stderr) == ("127.0.0.1\n", "")

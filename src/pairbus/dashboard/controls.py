@@ -66,7 +66,7 @@ class Controls:
             raise ConfigurationError(f"there is no such action; there are {', '.join(self._actions)}")
         async with asyncio.timeout(_LIMIT):
             done = await perform(given)
-        log.info("done for the page: %s %a", given["action"], done)
+        log.warning("done for the page: %s %a", given["action"], done)  # as a fault that is set is told
         return done
 
     # -- drains
