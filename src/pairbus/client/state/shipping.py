@@ -62,9 +62,10 @@ _IDLE_BEAT = 120.0
 _FORGOTTEN = 900.0
 # What has been written at the end is put within so long, or by whoever comes next.
 _LAST_ROUND = 10.0
-# Rule 7: held by the process that makes a round, for which others wait so long.
+# Rule 7: held by the process that makes a round, for which others wait so long. In an outage a round is a few
+# puts, and a host may have dozens of processes.
 _LOCK = ".shipping.lock"
-_TURN = 10.0
+_TURN = 60.0
 
 
 class _Told(NamedTuple):
