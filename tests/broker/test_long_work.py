@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pairbus import words
 from pairbus.amqp.events import LinkAttached, LinkFlowed, Settled, TransferReceived
 from pairbus.amqp.message import Properties, encode_annotations, encode_data, encode_properties
-from pairbus.amqp.performatives import Accepted, Source, Target
+from pairbus.amqp.performatives import Accepted, Modified, Source, Target
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.broker import Broker, strand
@@ -266,6 +266,26 @@ def test_a_batch_stops_no_other_namespace_and_is_taken_whole(
         held.goes_on = True
         assert isinstance(client.await_event(Settled).state, Accepted)
         assert set(counts(busy, address)) == {MANY[address]}
+
+
+def test_few_large_messages_whose_properties_change_stop_no_other_namespace(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, busy = Held(monkeypatch, broker), broker["busy"]
+    with connect(busy) as client, connect(broker["other"]) as other:
+        sender, receiver = client.attach("orders", sends=True), client.attach("orders", sends=False)
+        for _ in range(3):
+            client.send(sender, encode_data(bytes(30_000)))
+        receiver.flow(3)
+        client.flush()
+        first, _, last = [client.await_event(TransferReceived).delivery_id for _ in range(3)]
+        outcome = Modified(True, False, {Symbol("note"): 1})
+        receiver.settle_range(first, last, outcome, settled=False)
+        client.flush()
+        wait_until(lambda: held.stands)
+        assert is_accepted(other, "orders")
+        held.goes_on = True
+        assert isinstance(client.await_event(Settled).state, Modified)
 
 
 def test_whoever_comes_meanwhile_waits_and_is_served(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,8 +56,9 @@ _REJECTED_ECHO = Rejected(None)
 # or fewer the next time. Where there may be large ones these are always few: all of them are in memory then.
 _MANY_AT_ONCE, _FEW_AT_ONCE = 64, 2
 _LARGE = 1 << 20
-# Messages that are settled, or given back, in a moment.
-_FEW_SETTLED = 64
+# Messages that are settled, or given back, in a moment, and bytes of those whose properties may change,
+# which are then read and written anew.
+_FEW_SETTLED, _FEW_BYTES = 64, 1 << 16
 # Deliveries that no client has under way, and the lock of one that is forgotten, which nobody has.
 _MANY_UNSETTLED = 4096
 _NO_LOCK = uuid.UUID(int=0)
@@ -243,10 +244,17 @@ class SendingEndpoint(LinkEndpoint):
             self.peer.at_length(event, lambda: self._note_all(event, state), lambda _: weigh(state.txn_id))
             return
         forwards = self.queue.settings.forward_dead_lettered_messages_to is not None
-        if forwards or len(event.delivery_ids) > _FEW_SETTLED:
+        if forwards or len(event.delivery_ids) > _FEW_SETTLED or self._size(event) > _FEW_BYTES:
             self.peer.at_length(event, lambda: self._settle_all(event), lambda _: None)
         else:
             self._settle_all(event)
+
+    def _size(self, event: Settled) -> int:
+        """Bytes of the messages that a settlement may have to read."""
+        if type(event.state) is Accepted:
+            return 0
+        found = map(self._unsettled.get, event.delivery_ids)
+        return sum(delivery.message.size for delivery in found if delivery is not None)
 
     def _settle_all(self, event: Settled) -> None:
         now, joins = self._host.now(), len(event.delivery_ids) > 1
