@@ -31,7 +31,7 @@ from .client_history import memory, replaced
 from .faults import Fault, FaultKind, Weather
 from .forgetful_disk import ForgetfulDisk
 from .history import SimulatedHistory
-from .loop import Process, SimulatedClock, Stuck, current_process
+from .loop import EPOCH, Process, SimulatedClock, Stuck, current_process
 from .pump_plan import Crash
 
 __all__ = ["SpoolHistory", "draw_spool_plan", "play_spool"]
@@ -69,6 +69,8 @@ class SpoolPlan:
     refused: frozenset[str]
     late: frozenset[str]
     file_bytes: int
+    #: What the clock of each process is ahead: somebody sets it.
+    clocks: tuple[float, ...]
 
     @property
     def healed_at(self) -> float:
@@ -78,6 +80,7 @@ class SpoolPlan:
     def lines(self) -> list[str]:
         """The plan for people."""
         about = [f"files of {self.file_bytes} bytes, refused: {self.refused or 0}, late: {self.late or 0}"]
+        about.append(f"clocks of the processes: {', '.join(f'{ahead:+g} s' for ahead in self.clocks)}")
         return [*about, *map(str, self.faults), *map(str, self.crashes), *map(str, self.calls)]
 
 
@@ -111,7 +114,9 @@ def draw_spool_plan(seed: int) -> SpoolPlan:
     odd = [frozenset(name for name in names if chance.random() < part) for part in chance.choice(_ODD)]
     calls.sort(key=lambda call: call.at)
     file_bytes = chance.choice((1, 400, 1500, 1 << 22))
-    return SpoolPlan(seed, tuple(calls), tuple(faults), crashes, odd[0], odd[1] - odd[0], file_bytes)
+    clocks = tuple(chance.choice((0.0, 0.0, -3600.0, 3600.0)) for _ in range(len(crashes) + 1))
+    late = odd[1] - odd[0]
+    return SpoolPlan(seed, tuple(calls), tuple(faults), crashes, odd[0], late, file_bytes, clocks)
 
 
 class SpoolHistory(SimulatedHistory):
@@ -129,12 +134,14 @@ class SpoolHistory(SimulatedHistory):
         self._arrived: list[tuple[str, str, float, Process | None, bool]] = []
         self._deaths: dict[Process, float] = {}
         self._ending = asyncio.Event()
+        self._ahead = 0.0
 
     def play(self) -> None:
         """Play the plan to its end, and check what came of it."""
         try:
             file_bytes = mock.patch.object(spool_store, "_FILE_BYTES", self.plan.file_bytes)
-            with file_bytes, replaced(cast(Any, self)):
+            clock = mock.patch.object(spool_store, "time", mock.Mock(time_ns=self._time_ns))
+            with file_bytes, replaced(cast(Any, self)), clock:
                 self.loop.run(self._main(), limit=self.plan.healed_at + 20 * _GRACE)
         except Stuck as stuck:
             self.failures.append(f"stuck: {stuck}")
@@ -144,9 +151,13 @@ class SpoolHistory(SimulatedHistory):
         if not self.failures:
             self._check()
 
+    def _time_ns(self) -> int:
+        return int((EPOCH + self.loop.time() + self._ahead) * 1e9)
+
     async def _main(self) -> None:
-        crashes = list(self.plan.crashes)
+        crashes, clocks = list(self.plan.crashes), list(self.plan.clocks)
         while True:
+            self._ahead = clocks.pop(0) if clocks else 0.0
             process, crash = Process("application"), crashes.pop(0) if crashes else None
             self._ending = asyncio.Event()
             if crash is not None:
