@@ -9,6 +9,8 @@ import logging
 import os
 import socket
 import threading
+import time
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -85,22 +87,21 @@ async def test_changes_are_written_at_once_and_otherwise_now_and_then(tmp_path: 
 
 
 async def test_changes_in_a_storm_are_written_a_few_times_a_second(tmp_path: Path) -> None:
-    taken = 0
+    moments: list[float] = []
 
     def take() -> PairStatus:
-        nonlocal taken
-        taken += 1
+        moments.append(time.monotonic())
         return picture()
 
-    file = StatusFile(tmp_path, take)
-    file.start()
-    loop = asyncio.get_running_loop()
-    ends = loop.time() + 0.35
-    while loop.time() < ends:
+    def change_again() -> bool:
         file.state_changed(change())
-        await asyncio.sleep(0)
+        return len(moments) >= 4
+
+    file = StatusFile(tmp_path, take, interval=1000.0)  # so that changes alone are written
+    file.start()
+    await eventually(change_again)
     await file.close()
-    assert 2 <= taken <= 5
+    assert min(later - earlier for earlier, later in pairwise(moments)) > 0.09
 
 
 async def test_a_large_picture_is_taken_seldom_and_written_beside_the_loop(
