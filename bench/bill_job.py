@@ -34,9 +34,12 @@ _SAME = """
 
 
 def peak_kilobytes(pid: int | str) -> int:
-    """The most memory that a process has had in use."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
+    """The most memory that a process has had in use; 0 of one that has ended, as idle workers of Spark do."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")), 0)
 
 
 def report(spark: object, records: Path, out: Path) -> BillRun:

@@ -141,9 +141,14 @@ def bill(size: int, scratch: Path) -> dict[str, Any]:
     made = make_ledger(records, size)
     command = [sys.executable, "-m", "bench.bill_job", str(records), str(out)]
     try:
-        done = subprocess.run(command, check=True, timeout=_JOB_LIMIT, stdout=subprocess.PIPE)
+        done = subprocess.run(command, timeout=_JOB_LIMIT, capture_output=True, text=True)
     finally:
         shutil.rmtree(records)
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        raise SystemExit(
+            f"the bill of {size:,} records ended with {done.returncode}: {said[-1] if said else ''}"
+        )
     took: dict[str, Any] = json.loads(done.stdout)
     if took["units"] != made.units or took["bad_rows"]:
         raise SystemExit(f"the report has {took['units']} billed operations of {made.units}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench import short
+from bench.bill_job import peak_kilobytes
 from bench.suite import ONCE, PARTS, Part, Row, render, run_parts
 
 ROW = Row("a against b", 0.9, 0.8, 1.1, 0.95, is_lower_bound=True, is_met=False)
@@ -76,6 +78,15 @@ def test_a_part_that_nobody_knows_is_refused() -> None:
     )
     assert done.returncode == 2
     assert "there is no part pumps" in done.stderr
+
+
+def test_a_process_that_has_ended_takes_no_memory() -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is still in the list of processes
+    assert peak_kilobytes(process.pid) == 0
+    process.wait()
+    assert peak_kilobytes(process.pid) == 0
+    assert peak_kilobytes("self") > 0
 
 
 # -- the short form
