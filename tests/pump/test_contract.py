@@ -10,6 +10,7 @@ import pytest
 
 from pairbus import conditions
 from pairbus.amqp.message import MessageSections, Properties, encode_data, encode_properties, scan
+from pairbus.broker import Broker
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.links.sending_endpoint import SendingEndpoint
@@ -25,8 +26,9 @@ from tests.simulation.checker import stored
 from tests.simulation.faults import Fault, Weather
 from tests.simulation.namespace import SimulatedNamespace
 from tests.simulation.transport import SimulatedTransport
+from tests.waiting import PATIENCE
 
-from .bench import Bench
+from .bench import Bench, envelope
 
 QUEUE = "waiting/room"
 SETTINGS = QueueSettings(lock_duration=30.0)
@@ -301,3 +303,21 @@ async def test_a_lock_outlives_the_link_that_it_was_got_on(transport: Transport,
     assert await source.defer(found[1:]) == [None]
     assert [one.is_deferred for one in await source.peek(0, 10)] == [True]
     await source.close()
+
+
+async def test_before_credits_are_known_little_is_received() -> None:
+    """They are told with the connection, which the first receive opens."""
+    with Broker({"contoso": 0, "contoso-dr": 0}, credits=1000) as broker:
+        bench = Bench(broker)
+        (queue,) = bench.create("orders")
+        bench.load(queue, [envelope("orders", f"m{number}") for number in range(100)])
+        transport = open_transport(bench.pair().secondary.resolve(), PumpOptions())
+        told: list[float] = []
+        transport.on_credits = told.append
+        source = transport.source(queue)
+        found = await source.receive(1000, PATIENCE)
+        assert (told, len(found) <= 10) == ([1000], True)
+        while len(found) < 100:
+            found += await source.receive(1000, PATIENCE)
+        await source.close()
+        await transport.close()

@@ -43,6 +43,8 @@ _DEFERRED = Modified(delivery_failed=True, undeliverable_here=True)
 FETCH_AT_ONCE = 100
 SETTLE_AT_ONCE = 500
 LINKS_OPENING = 64
+# What is received of what was asked for before the namespace has told of its credits: they may be few.
+_FIRST_OF_CREDITS = 10
 # Azure detaches a link on which nothing happens for ten minutes; whether a receiver with credit is such a one
 # it does not say. So a receive waits as long as it is to, and to be detached after so long is no failure.
 SERVICE_LINK_IDLE = 540.0
@@ -66,6 +68,7 @@ class AmqpTransport:
         self.longest_wait = math.inf
         self.meter = Meter()
         self.on_credits: Callable[[float], None] = lambda credits: None
+        self.has_credits = False  # as far as the namespace has told
         self._place = place
         self._tokens = tokens
         self._container_id = container_id
@@ -136,6 +139,7 @@ class AmqpTransport:
             clock=SystemClock(),
         )
         if isinstance(credits := line.welcome.get(words.CREDITS), int):
+            self.has_credits = True
             self.on_credits(credits)
         return line
 
@@ -239,8 +243,10 @@ class AmqpSource:
         now = asyncio.get_running_loop().time
         end: float | None = None  # what it takes to open the link is no part of the wait
         while True:
-            begun = now()
+            begun, knew = now(), self._transport.has_credits
             link = await self._receiver.get()
+            if self._transport.has_credits and not knew:
+                limit = min(limit, _FIRST_OF_CREDITS)
             if at_once and self.is_told:
                 is_there = await link.gather(limit, self._transport.timeout)
                 if is_there is not None:
