@@ -77,7 +77,8 @@ async def _send_all(
 async def _receive_all(receiver: ServiceBusReceiver, felt: _Felt, ended: asyncio.Event) -> None:
     async with receiver:
         while not ended.is_set():
-            felt.received += len(await receiver.receive_messages(max_message_count=50, max_wait_time=1))
+            found = await receiver.receive_messages(max_message_count=50, max_wait_time=1)
+            felt.received += len(found)  # after the wait: those of both sides count in one place
 
 
 async def _live(text: str, felt: _Felt, rate: float, ended: asyncio.Event) -> None:
