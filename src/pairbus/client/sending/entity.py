@@ -181,7 +181,7 @@ class PairedEntity:
         return self.health.route is Route.PRIMARY
 
     def _is_open_to(self, ticket: Ticket) -> bool:
-        return self.is_up and not ticket.is_abandoned
+        return self.is_up and not self._is_over and not ticket.is_abandoned
 
     def _tries_first(self, ticket: Ticket) -> bool:
         """Rule 4: whether the call keeps its turn."""
