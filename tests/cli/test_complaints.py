@@ -57,6 +57,22 @@ def test_wrong_input_is_told(tmp_path: Path, arguments: list[str], code: int, sa
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        ["broker", "--memory", "--namespace", "a=0", "--ready-file"],
+        ["messages", "export", "orders", "--primary-env", "P", "--force", "--file"],
+    ],
+)
+def test_what_is_no_file_is_left_where_it_is(tmp_path: Path, arguments: list[str]) -> None:
+    """`/dev/null`, say, which root may remove."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    done = call(*arguments, str(pipe), variables=NOBODY)
+    assert (done.returncode, "it is no file" in done.stderr) == (2, True)
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize(
     ("library", "arguments", "extra"),
     [
         ("pyspark", ["cost", "report", "--records", "."], "spark"),

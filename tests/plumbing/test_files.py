@@ -137,6 +137,23 @@ def test_two_who_publish_at_once_do_not_disturb_each_other(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    """Root could put a file in the place of `/dev/null`."""
+    pipe, alias, output = tmp_path / "pipe", tmp_path / "alias", tmp_path / "output"
+    os.mkfifo(pipe)
+    alias.symlink_to(pipe)
+    output.symlink_to("/proc/self/fd/1")
+    for path in (pipe, alias, output):
+        with pytest.raises(OSError, match="no file"):
+            publish(path, b"")
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert sorted(tmp_path.iterdir()) == [alias, output, pipe]
+    gone = tmp_path / "gone"
+    gone.symlink_to(tmp_path / "nothing")
+    publish(gone, b"")
+    assert gone.is_file()
+
+
 def test_a_block_that_raises_publishes_nothing(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), drafted(tmp_path / "file"):
         raise ZeroDivisionError

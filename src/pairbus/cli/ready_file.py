@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pairbus.errors import ConfigurationError
-from pairbus.plumbing.files import SECRET, publish
+from pairbus.plumbing.files import SECRET, is_replaceable, publish
 
 from .places import FILE
 
@@ -51,6 +51,8 @@ def remove_stale(ready_file: Path | None) -> None:
         return
     if not ready_file.parent.is_dir():
         raise ConfigurationError(f"--ready-file {ready_file}: there is no directory {ready_file.parent}")
+    if not is_replaceable(ready_file):
+        raise ConfigurationError(f"--ready-file {ready_file}: it is no file, and would be replaced by one")
     ready_file.unlink(missing_ok=True)
 
 

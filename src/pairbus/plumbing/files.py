@@ -102,6 +102,8 @@ def drafted(path: Path, *, mode: int | None = None, durable: bool = True) -> Ite
     Without a `mode` it follows its directory. Not `durable`: for a picture of a moment that is soon replaced
     by the next one, and that nobody reads after a crash of the machine.
     """
+    if not is_replaceable(path):
+        raise OSError(errno.EINVAL, "It is no file, and would be replaced by one", str(path))
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_DRAFT}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, SECRET)
     try:
@@ -119,6 +121,19 @@ def drafted(path: Path, *, mode: int | None = None, durable: bool = True) -> Ite
         raise
     if durable:
         sync_directory(path.parent)
+
+
+def is_replaceable(path: Path) -> bool:
+    """Whether a file may take the place of what is there, if anything is. A device, a pipe or a descriptor
+    (`/dev/null`, `/dev/stdout`) would be gone for all who use it; root is not hindered by the system.
+    """
+    try:
+        if path.is_symlink() and os.readlink(path).startswith("/proc/"):
+            return False
+        found = path.stat().st_mode
+    except OSError:
+        return True  # nothing is there, or whoever writes is told what is wrong
+    return stat.S_ISREG(found) or stat.S_ISDIR(found)  # the system refuses a directory itself
 
 
 def files_in(directory: Path, pattern: str) -> list[Path]:
