@@ -1,13 +1,11 @@
-"""How a client begins and ends: what it refuses, the first success, restarts in an outage, close, forks."""
+"""How a client begins and ends: what it refuses, the first success, restarts in an outage, close."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import gc
 import json
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,23 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from azure.servicebus import TransportType
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
 from pairbus.aio import PairedServiceBusClient
 from pairbus.broker import Broker
-from pairbus.client.errors import ClientClosedError, WrongLoopError
+from pairbus.client.errors import ClientClosedError
 from pairbus.client.observers.observer import Observer
-from pairbus.client.state.landmark import Landmark
 from pairbus.client.state.records import KIND
 from pairbus.errors import ConfigurationError
 from pairbus.ledger.chain import read_heads
 from pairbus.ledger.segment import closed_segments, read_segment
 from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
-from pairbus.pairing.errors import ForkedClientError, SamePairError
+from pairbus.pairing.errors import SamePairError
 from pairbus.plumbing.files import hold_alone
 from pairbus.testing import ManualTimers
-from tests.logs import our_lines
 
 from .outage import in_an_outage
 from .scene import BACKLOG, Scene, eventually, text
@@ -522,8 +517,9 @@ async def test_closing_does_not_wait_for_a_silent_peer(still: Scene, side: str) 
             await sending
 
 
-async def test_held_sends_are_refused_when_the_client_closes(still: Scene) -> None:
-    sender = still.sender(retry_delay=60.0, retry_delay_max=60.0)
+@pytest.mark.parametrize("transport", ["sdk", "amqp"])
+async def test_held_sends_are_refused_when_the_client_closes(still: Scene, transport: str) -> None:
+    sender = still.sender(transport=transport, retry_delay=60.0, retry_delay_max=60.0)
     await sender.send_messages(text("1"))
     still.primary.faults.set("refuse")
     sends = [still.begin(sender.send_messages(text(name))) for name in ("2", "3")]
@@ -532,107 +528,6 @@ async def test_held_sends_are_refused_when_the_client_closes(still: Scene) -> No
     for sending in sends:
         with pytest.raises(ClientClosedError):
             await sending
-
-
-def test_a_client_lives_on_one_event_loop(broker: Broker) -> None:
-    scene = Scene(broker)
-    client = scene.client()
-    sender = client.get_queue_sender("orders")
-
-    async def send() -> None:
-        await sender.send_messages(text("1"))
-
-    with asyncio.Runner() as first, asyncio.Runner() as second:
-        first.run(send())
-        with pytest.raises(WrongLoopError, match="event loop"):
-            second.run(send())
-        with pytest.raises(WrongLoopError):
-            second.run(client.close())
-        for use in (client.fail_over, client.mark_path_healthy, client.fault):
-            with pytest.raises(WrongLoopError, match="call_soon_threadsafe"):
-                use("orders")  # as from a thread that has none
-        first.run(send())
-        assert not scene.diary.changes
-        first.run(client.close())
-    gc.collect()
-
-
-def test_a_forked_client_is_refused(broker: Broker) -> None:
-    scene = Scene(broker)
-    client = scene.client()
-
-    async def send(name: str) -> None:
-        await client.get_queue_sender("orders").send_messages(text(name))
-
-    with asyncio.Runner() as runner:
-        runner.run(send("1"))
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:  # the child must not run what pytest would run at its end
-            try:
-                outcomes = [_outcome(send("2")), _outcome(client.close())]
-                os.write(writing, " ".join(outcomes).encode())
-            finally:
-                os._exit(0)
-        os.close(writing)
-        os.waitpid(child, 0)
-        told = os.read(reading, 1000).decode()
-        os.close(reading)
-        assert told.split() == [ForkedClientError.__name__] * 2
-        runner.run(send("3"))
-        runner.run(client.close())
-    assert scene.ids() == ["1", "3"]
-
-
-def _outcome(use: Any) -> str:
-    try:
-        asyncio.run(use)
-    except ForkedClientError as error:
-        return type(error).__name__
-    return "nothing"
-
-
-async def test_settings_reach_the_sdk(still: Scene) -> None:
-    keywords = {"user_agent": "mine/1", "transport_type": TransportType.Amqp}
-    client = still.client(transport="sdk", sdk_options=keywords)
-    sender = client.get_queue_sender("orders", client_identifier="me", socket_timeout=0.5)
-    client.get_queue_sender("orders", client_identifier="too late")
-    await sender.send_messages(text("1"))
-    sdk = client.pair.entity("orders")._links[0]._sender
-    assert sdk is not None
-    assert sdk.client_identifier == "me"  # type: ignore[attr-defined]
-    assert sdk._config.socket_timeout == 0.5  # type: ignore[attr-defined]
-    assert sdk._config.retry_total == 0  # type: ignore[attr-defined]
-    assert sdk._config.user_agent == "mine/1"  # type: ignore[attr-defined]
-
-
-async def test_receivers_are_the_sdks_on_the_primary(still: Scene) -> None:
-    client = still.client()
-    await client.get_queue_sender("orders").send_messages(text("1"))
-    async with client.get_queue_receiver("orders") as receiver:
-        [received] = await receiver.receive_messages(max_wait_time=5)
-        await receiver.complete_message(received)
-    assert str(received) == "1"
-    assert type(receiver).__module__.startswith("azure.servicebus.aio")
-
-
-def test_two_processes_that_reach_the_primary_at_once_do_not_disturb_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    one, other = Landmark(tmp_path, "sb://contoso"), Landmark(tmp_path, "sb://contoso")
-    replace = os.replace
-
-    def meet(source: Path, target: Path) -> None:
-        monkeypatch.setattr(os, "replace", replace)
-        other.set()
-        replace(source, target)
-
-    monkeypatch.setattr(os, "replace", meet)
-    one.set()
-    assert one.is_set()
-    assert other.is_set()
-    assert [path.name for path in tmp_path.iterdir()] == ["primary-reached"]
-    assert our_lines(caplog) == []
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 4, 8, 16, 64])

@@ -1,4 +1,4 @@
-"""What the SDK is told of one side alone: where it is reached, by which transport, whom it trusts."""
+"""What the SDK is told of both sides or of one: where it is reached, by which transport, whom it trusts."""
 
 from __future__ import annotations
 
@@ -166,3 +166,27 @@ def test_the_client_is_called_what_the_sdks_would_be(scene: Scene) -> None:
 def test_keywords_that_the_sdk_cannot_be_given_are_refused_at_once(name: str, given: Any, told: str) -> None:
     with pytest.raises(ConfigurationError, match=told):
         PairedServiceBusClient("contoso.example", object(), "contoso-dr.example", object(), **{name: given})
+
+
+async def test_settings_reach_the_sdk(still: Scene) -> None:
+    keywords = {"user_agent": "mine/1", "transport_type": TransportType.Amqp}
+    client = still.client(transport="sdk", sdk_options=keywords)
+    sender = client.get_queue_sender("orders", client_identifier="me", socket_timeout=0.5)
+    client.get_queue_sender("orders", client_identifier="too late")
+    await sender.send_messages(text("1"))
+    sdk = client.pair.entity("orders")._links[0]._sender
+    assert sdk is not None
+    assert sdk.client_identifier == "me"  # type: ignore[attr-defined]
+    assert sdk._config.socket_timeout == 0.5  # type: ignore[attr-defined]
+    assert sdk._config.retry_total == 0  # type: ignore[attr-defined]
+    assert sdk._config.user_agent == "mine/1"  # type: ignore[attr-defined]
+
+
+async def test_receivers_are_the_sdks_on_the_primary(still: Scene) -> None:
+    client = still.client()
+    await client.get_queue_sender("orders").send_messages(text("1"))
+    async with client.get_queue_receiver("orders") as receiver:
+        [received] = await receiver.receive_messages(max_wait_time=5)
+        await receiver.complete_message(received)
+    assert str(received) == "1"
+    assert type(receiver).__module__.startswith("azure.servicebus.aio")

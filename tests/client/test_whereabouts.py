@@ -1,0 +1,96 @@
+"""Where a client lives: on one event loop, in one process, beside others with the same state."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pairbus.broker import Broker
+from pairbus.client.errors import WrongLoopError
+from pairbus.client.state.landmark import Landmark
+from pairbus.pairing.errors import ForkedClientError
+from tests.logs import our_lines
+
+from .scene import Scene, text
+
+
+def test_a_client_lives_on_one_event_loop(broker: Broker) -> None:
+    scene = Scene(broker)
+    client = scene.client()
+    sender = client.get_queue_sender("orders")
+
+    async def send() -> None:
+        await sender.send_messages(text("1"))
+
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        first.run(send())
+        with pytest.raises(WrongLoopError, match="event loop"):
+            second.run(send())
+        with pytest.raises(WrongLoopError):
+            second.run(client.close())
+        for use in (client.fail_over, client.mark_path_healthy, client.fault):
+            with pytest.raises(WrongLoopError, match="call_soon_threadsafe"):
+                use("orders")  # as from a thread that has none
+        first.run(send())
+        assert not scene.diary.changes
+        first.run(client.close())
+    gc.collect()
+
+
+def test_a_forked_client_is_refused(broker: Broker) -> None:
+    scene = Scene(broker)
+    client = scene.client()
+
+    async def send(name: str) -> None:
+        await client.get_queue_sender("orders").send_messages(text(name))
+
+    with asyncio.Runner() as runner:
+        runner.run(send("1"))
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:  # the child must not run what pytest would run at its end
+            try:
+                outcomes = [_outcome(send("2")), _outcome(client.close())]
+                os.write(writing, " ".join(outcomes).encode())
+            finally:
+                os._exit(0)
+        os.close(writing)
+        os.waitpid(child, 0)
+        told = os.read(reading, 1000).decode()
+        os.close(reading)
+        assert told.split() == [ForkedClientError.__name__] * 2
+        runner.run(send("3"))
+        runner.run(client.close())
+    assert scene.ids() == ["1", "3"]
+
+
+def _outcome(use: Any) -> str:
+    try:
+        asyncio.run(use)
+    except ForkedClientError as error:
+        return type(error).__name__
+    return "nothing"
+
+
+def test_two_processes_that_reach_the_primary_at_once_do_not_disturb_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = Landmark(tmp_path, "sb://contoso"), Landmark(tmp_path, "sb://contoso")
+    replace = os.replace
+
+    def meet(source: Path, target: Path) -> None:
+        monkeypatch.setattr(os, "replace", replace)
+        other.set()
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", meet)
+    one.set()
+    assert one.is_set()
+    assert other.is_set()
+    assert [path.name for path in tmp_path.iterdir()] == ["primary-reached"]
+    assert our_lines(caplog) == []
