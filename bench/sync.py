@@ -120,7 +120,7 @@ class Bench:
         for name in self._clients:
             slowest = tuple(statistics.quantiles(taken[name], n=100)[98] * 1000 for taken in rounds)
             self.report.figures.append(Figure(f"{label}, {name}, p99 of a call", "ms", slowest))
-        compared = ratio(f"{label}, paired against SDK", rates[PAIRED], rates[SDK])
+        compared = ratio(f"{label} by threads, paired against SDK", rates[PAIRED], rates[SDK])
         self.report.targets.append(Target(compared, bound, at_least=True))
 
 
