@@ -250,6 +250,40 @@ async def test_a_round_with_thirty_silent_queues_ends_in_time(
         await sending
 
 
+async def test_few_links_are_opened_side_by_side_and_all_queues_leave_with_them(
+    still: Scene, manual_timers: ManualTimers
+) -> None:
+    """Each link of the SDK is a connection, and a process may have few descriptors left."""
+    sender = down(still, backlog_queue_count=60)
+    route = sender._client.pair.backlog
+    still.secondary.faults.set("silence")
+    sending = still.begin(sender.send_messages(text("lost")))
+    await eventually(lambda: any(link.is_calling for link in route._links.values()))
+    await manual_timers.advance(10.0)
+    await eventually(lambda: sum(link.is_calling for link in route._links.values()) == 16)
+    assert await pass_time(manual_timers, sending, 100.0) <= 5.0 + 0.5
+    with pytest.raises(BacklogUnavailableError, match="no answer"):
+        await sending
+    assert usable(sender) == []
+
+
+async def test_a_queue_that_fails_makes_room_for_the_next_to_be_opened(
+    still: Scene, manual_timers: ManualTimers
+) -> None:
+    sender = down(still, backlog_queue_count=60)
+    route = sender._client.pair.backlog
+    route.rotation._random = lambda: 0.0
+    await sender.send_messages(text("first"))
+    still.secondary.faults.set("silence", entity=route.queues[0])
+    for queue in route.queues[1:-1]:
+        still.secondary.faults.set("disabled", entity=queue)
+    sending = still.begin(sender.send_messages(text("kept")))
+    await eventually(lambda: route._links[route.queues[0]].is_calling)
+    await manual_timers.advance(10.0)
+    await sending
+    assert still.secondary.message_count(route.queues[-1]) == 1
+
+
 async def test_after_one_silent_queue_the_first_that_opens_gets_the_message(
     still: Scene, manual_timers: ManualTimers
 ) -> None:

@@ -5,7 +5,9 @@
    caller with little time does not wait for. All who wait for it choose another one, the failed message
    first, until one takes it, the caller's time is over, or the round is: each queue was tried once, or
    `send_timeout` and `_ROUND_REST` have gone by. Queues are behind one address, so where one does not answer
-   the links to all others are opened side by side, and the first that opens gets the message.
+   the links to the others are opened side by side, and the first that opens gets the message. A link of the
+   SDK is a connection: `_SIDE_BY_SIDE` of them are tried at a time. Where these are silent until the round
+   is over, so are the rest, which nobody asks.
 3. A link tells how large a message it takes. Nothing is wrapped before one has, so that what is too large is
    known before it is sent.
 4. Where no queue is left, they are *looked for* in the background, by opening a link now and then. The first
@@ -22,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
@@ -56,6 +58,8 @@ log = logging.getLogger(__name__)
 DEFAULT_LIMIT = 262_144
 # How many queues are asked whether somebody has paired before us.
 _ASKED_QUEUES = 2
+# How many links are opened at a time after a queue was silent.
+_SIDE_BY_SIDE = 16
 # What a round may take beyond the time of one attempt.
 _ROUND_REST = 5.0
 # The first and the longest pause between two looks for a queue that answers, and how long each may take: the
@@ -311,25 +315,37 @@ class BacklogRoute:
                 wanted.observe(queue, ticket, ending)
 
     async def _open_others(self, sender: str, wanted: _Round) -> None:
-        """Open links to all queues that are left; the sender goes on with the first that opens."""
-        now = self._timers.now()
+        """Open links to the queues that are left; the sender goes on with the first that opens."""
+        now, ends = self._timers.now(), wanted.stops_at
         left = [queue for queue in self.rotation.usable(now) if queue not in wanted.tried]
+        waiting = iter(left)
         loop = asyncio.get_running_loop()
         self._openings[sender] = followers = loop.create_future()
-        opening = {loop.create_task(self._open_or_remove(queue, wanted.stops_at)): queue for queue in left}
-        pending = set(opening)
+        pending = {loop.create_task(self._open_one_of(waiting, ends)) for _ in left[:_SIDE_BY_SIDE]}
         try:
             while pending:
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                opened = [opening[task] for task in done if task.result()]
-                if opened:
-                    self.rotation.move(sender, opened[0])
+                for opened in filter(None, [task.result() for task in done]):
+                    self.rotation.move(sender, opened)
                     return
+            rest = list(waiting)
+            if set(rest).issuperset(self.rotation.usable(self._timers.now())):  # those asked have left
+                for queue in rest:
+                    self._remove(queue, self._link(queue), "no answer from any of those asked")
         finally:
             for task in pending:
                 task.cancel()
             del self._openings[sender]
             followers.set_result(None)
+
+    async def _open_one_of(self, waiting: Iterator[str], ends: float) -> str | None:
+        """Try one queue after the other until a link opens: the queue."""
+        for queue in waiting:
+            if await self._open_or_remove(queue, ends):
+                return queue
+            if self._timers.now() >= ends:
+                break
+        return None
 
     async def _wait_for_opening(self, sender: str, wanted: _Round) -> None:
         """What was behind the failed message stays behind it, and follows it to its queue."""
