@@ -119,6 +119,12 @@ def test_lines_are_found_across_chunks(pipe: tuple[int, int]) -> None:
     assert list(lines_of(reading)) == [b"one\n", b"two\n", b"\n", b"three"]
 
 
+def test_a_line_without_end_is_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pairbus.cli.feed._LONGEST_LINE", 2**20)
+    with open("/dev/zero", "rb") as endless, pytest.raises(ConfigurationError, match="more than 1 MB"):
+        list(lines_of(endless.fileno()))
+
+
 async def test_a_slow_source_gives_each_line_at_once(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
     feed = Feed(reading, read_plain_lines)

@@ -73,6 +73,7 @@ PLACES = (
     ESCAPES,
     NO_TEXT,
     "s3://",
+    "/dev/zero",
 )
 TEXTS = ("", "=", "a=", "=b", "a=b", "a=1e400", "%s{0}", "//", "x" * 5000, NESTED, ESCAPES, NO_TEXT)
 

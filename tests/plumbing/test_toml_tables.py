@@ -219,6 +219,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         read_text(file)
     with pytest.raises(ConfigurationError, match="cannot be read: Is a directory"):
         read_text(tmp_path)
+    with pytest.raises(ConfigurationError, match="/dev/zero: cannot be read: It has more than 16 MB"):
+        read_text(Path("/dev/zero"))
 
 
 @pytest.mark.parametrize(

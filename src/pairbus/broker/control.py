@@ -21,6 +21,7 @@ from pairbus.amqp.performatives import AmqpError
 from pairbus.errors import ConfigurationError
 from pairbus.fault_kinds import ARGUMENTS
 from pairbus.plumbing.exposition import CONTENT_TYPE
+from pairbus.plumbing.files import read_given
 from pairbus.plumbing.hosts import numeric_address
 from pairbus.plumbing.json_text import parse_json
 
@@ -252,7 +253,7 @@ class ControlClient:
     def from_ready_file(cls, path: Path) -> "ControlClient":
         """Find the address in the file that the broker wrote when it was ready."""
         try:
-            control = parse_json(path.read_text(encoding="utf-8"))["control"]
+            control = parse_json(read_given(path))["control"]
             return cls(control["url"], control["token"])
         except OSError as error:
             raise ConfigurationError(

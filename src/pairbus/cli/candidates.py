@@ -14,6 +14,7 @@ import click
 
 from pairbus.errors import ConfigurationError
 from pairbus.options import describe_options
+from pairbus.plumbing.files import read_given
 from pairbus.plumbing.json_text import parse_json
 
 from .config import DEFAULT_CONFIG, Config, read_config
@@ -56,7 +57,7 @@ def offer_namespaces(ctx: click.Context, parameter: click.Parameter, incomplete:
     if not isinstance(file, Path):
         return []
     try:
-        described = parse_json(file.read_text(encoding="utf-8"))
+        described = parse_json(read_given(file))
     except (OSError, ValueError):
         return []
     names = described if isinstance(described, dict) else {}

@@ -13,7 +13,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
+from pairbus.errors import ConfigurationError
+
 _CHUNK = 64 * 1024
+# The largest message, 100 MB, in base64 or with escapes.
+_LONGEST_LINE = 256 * 1024**2
 # How far reading may run ahead of sending.
 _AHEAD = 10_000
 
@@ -35,13 +39,17 @@ def lines_of(descriptor: int) -> Iterator[bytes]:
 
     Without Python's own buffer: a thread that still waits in it when the program ends would break that end.
     """
-    rest = b""
+    rest = bytearray()
     while chunk := os.read(descriptor, _CHUNK):
-        *lines, rest = (rest + chunk).split(b"\n")
+        *lines, last = chunk.split(b"\n")
         for line in lines:
-            yield line + b"\n"
+            yield b"".join((rest, line, b"\n"))
+            rest.clear()
+        rest += last
+        if len(rest) > _LONGEST_LINE:  # a device may have no end
+            raise ConfigurationError(f"a line has more than {_LONGEST_LINE // 1024**2} MB: is this a text?")
     if rest:
-        yield rest
+        yield bytes(rest)
 
 
 class MessageFeed(Protocol):

@@ -23,7 +23,7 @@ from pathlib import Path
 from pairbus import conditions, words
 from pairbus.amqp.message import MessageSections, scan
 from pairbus.errors import ConfigurationError, UnreachableError
-from pairbus.plumbing.files import publish
+from pairbus.plumbing.files import publish, read_given
 from pairbus.plumbing.json_text import parse_json
 from pairbus.plumbing.ranges import ranges_of
 from pairbus.pump.judgement import Remedy, judge
@@ -264,7 +264,7 @@ class ImportJournal:
 
     def _read(self, file: Path) -> set[int]:
         try:
-            found = parse_json(file.read_text(encoding="utf-8"))
+            found = parse_json(read_given(file))
             target, ranges = found["target"], found["lines"]
             done = {line for first, last in ranges for line in range(first, last + 1)}
         except (OSError, ValueError, KeyError, TypeError):

@@ -19,7 +19,7 @@ from pairbus.plumbing.toml_tables import parse_value
 
 from .examples import examples
 from .exit_codes import INCOMPLETE
-from .feed import FedMessage, Feed, MessageFeed
+from .feed import FedMessage, Feed, MessageFeed, lines_of
 from .group import CommandGroup
 from .lines import property_value, read_json_lines, read_plain_lines
 from .namespaces import NamespaceChoice, confirm, namespace_options
@@ -426,7 +426,8 @@ def import_messages(
     from .message_moves import import_messages as send_lines
 
     place = MessagePlace(choice.resolve(), path.strip("/"))
-    lines = ((number, read_line(line, number)) for number, line in enumerate(source, start=1) if line.strip())
+    numbered = enumerate(lines_of(source.fileno()), start=1)
+    lines = ((number, read_line(line, number)) for number, line in numbered if line.strip())
     done = asyncio.run(send_lines(place, lines, ImportJournal(journal, str(place))))
     if as_json:
         print_json(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.files import read_given
 from pairbus.plumbing.json_text import parse_json
 
 from .candidates import offer_namespaces, offer_variables
@@ -194,7 +195,7 @@ def _choose(side: SideConfig, certificate: Path | None = None) -> ChosenNamespac
 
 def _read_ready_file(path: Path) -> dict[str, Any]:
     try:
-        described = parse_json(path.read_text(encoding="utf-8"))
+        described = parse_json(read_given(path))
         if all("connection_string" in one for name, one in described.items() if name != "control"):
             return dict(described)
     except OSError as error:

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from pairbus.plumbing.files import follow, make_directory, open_file, publish
+from pairbus.plumbing.files import follow, make_directory, open_file, publish, read_file
 from pairbus.plumbing.json_text import NUMBER, Shape, fits, parse_json
 
 log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class History:
         if self._file is None:
             return
         try:
-            text = self._file.read_text(encoding="utf-8", errors="replace")
+            text = read_file(self._file).decode(errors="replace")
         except FileNotFoundError:
             return
         except OSError as error:

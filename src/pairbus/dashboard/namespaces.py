@@ -19,6 +19,7 @@ from pairbus.broker.control import ControlClient
 from pairbus.errors import ConfigurationError, show_value
 from pairbus.fault_kinds import KINDS
 from pairbus.pairing.errors import MalformedEnvelope
+from pairbus.plumbing.files import read_given
 from pairbus.plumbing.json_text import parse_json
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import Side
@@ -64,7 +65,7 @@ async def read_broker(ready_file: Path) -> dict[str, Any]:
 
 def _read_ready(ready_file: Path) -> dict[str, Any]:
     try:
-        ready = parse_json(ready_file.read_text(encoding="utf-8"))
+        ready = parse_json(read_given(ready_file))
     except FileNotFoundError:
         raise ConfigurationError(f"no broker has written {ready_file}: is it running?") from None
     except ValueError:

@@ -36,6 +36,7 @@ _DRAFT = ".draft"
 # So often a lock is asked for that another has; the system could wait for it, but for no limited time.
 _TICK = 0.1
 _NOT_OURS = -1
+_MOST_GIVEN = 16 * 1024**2
 
 
 def make_directory(path: Path, *, follows: bool = False, durable: bool = False) -> None:
@@ -153,6 +154,17 @@ def read_file(path: Path) -> bytes:
             return file.read()
     finally:
         os.close(descriptor)
+
+
+def read_given(path: Path) -> bytes:
+    """What is in a file that a user names, which may be a pipe (`<(…)`, `/dev/stdin`). OSError for more than
+    anybody writes into one: a device may have no end.
+    """
+    with path.open("rb") as file:
+        content = file.read(_MOST_GIVEN + 1)
+    if len(content) > _MOST_GIVEN:
+        raise OSError(errno.EFBIG, f"It has more than {_MOST_GIVEN // 1024**2} MB", str(path))
+    return content
 
 
 def remove_drafts(directory: Path) -> None:

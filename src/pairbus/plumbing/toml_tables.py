@@ -22,6 +22,8 @@ from typing import Any, TypeVar
 
 from pairbus.errors import ConfigurationError, show_value
 
+from .files import read_given
+
 _D = TypeVar("_D")
 #: Keys, and numbers of tables in arrays.
 TomlPlace = tuple[str | int, ...]
@@ -215,7 +217,7 @@ def parse_value(text: str) -> Any:
 def read_text(file: Path, *, advice: str = "") -> str:
     """The text of a file; `advice` goes to those who have none."""
     try:
-        return file.read_text(encoding="utf-8")
+        return read_given(file).decode("utf-8")
     except FileNotFoundError:
         raise ConfigurationError(f"{file}: there is no such file{advice}") from None
     except OSError as error:

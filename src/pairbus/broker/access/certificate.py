@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pairbus.errors import ConfigurationError
-from pairbus.plumbing.files import SECRET, make_directory, publish, tighten
+from pairbus.plumbing.files import SECRET, make_directory, publish, read_given, tighten
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -58,7 +58,7 @@ def load_given(cert_path: Path, key_path: Path, *, now: float) -> Certificate:
     """Check a certificate that the owner gives: readable, a pair, and valid now."""
     for path in (cert_path, key_path):
         try:
-            path.read_bytes()
+            read_given(path)
         except OSError as error:
             raise ConfigurationError(
                 f"{path} cannot be read: {error.strerror}. Give the path of a PEM file."

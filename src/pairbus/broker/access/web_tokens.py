@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.files import read_given
 
 from .grants import Grant, TokenRejected, expired
 from .policies import ALL_CLAIMS, Claim
@@ -52,7 +53,7 @@ class JwtKey:
     def load(cls, path: Path, *, issuers: Sequence[str] = ()) -> JwtKey:
         """Read a key from a file: PEM, or else a shared secret."""
         try:
-            content = path.read_bytes().strip()
+            content = read_given(path).strip()
         except OSError as error:
             raise ConfigurationError(f"The key {path} cannot be read: {error.strerror}. {_USABLE}") from None
         key = cls.from_pem(content) if content.startswith(b"-----BEGIN") else cls.from_secret(content)
