@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -110,6 +111,29 @@ def test_streams_that_are_closed_are_no_news(tmp_path: Path) -> None:
         ["sh", "-c", f"{command} <&- >&- 2>{tmp_path}/err; echo $?"], capture_output=True, timeout=PATIENCE
     )
     assert (done.stdout, (tmp_path / "err").read_text(encoding="utf-8")) == (b"0\n", "")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_standard_output_that_takes_nothing_is_named(unbuffered: str) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "drill", "--list"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )
+    assert (done.returncode, done.stderr) == (3, "pairbus: standard output: No space left on device\n")
+
+
+def test_standard_error_that_takes_nothing_changes_nothing() -> None:
+    """A full disk below a log must end no drain."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "config", "check", "--config", "none"], stderr=full, timeout=PATIENCE
+        )
+    assert done.returncode == 2
 
 
 def test_a_directory_whose_name_is_no_text_can_be_told_of(tmp_path: Path) -> None:

@@ -20,13 +20,15 @@ from azure.servicebus import ServiceBusClient
 from pairbus.drill.picture import Display
 from pairbus.drill.play import play
 from pairbus.drill.result import DrillResult
-from pairbus.drill.scenario import parse_scenario
+from pairbus.drill.scenario import Scenario, parse_scenario
 from pairbus.drill.stage import DrillStage
 from pairbus.errors import ConfigurationError
 from tests.cli.process import call
 from tests.guards.sources import ROOT
 from tests.processes import killed_at_end
 from tests.waiting import PATIENCE, wait_until
+
+from .sample import make_healthy
 
 COMMAND = [sys.executable, "-m", "pairbus.cli", "drill"]
 # Each is an application to drill.
@@ -333,6 +335,27 @@ def test_seeds_are_played_in_a_row_and_told_in_a_table(tmp_path: Path) -> None:
     assert (refused.returncode, "--prove plays several drills" in refused.stderr) == (2, True)
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_what_was_played_before_an_interrupt_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
+) -> None:
+    async def play(scenario: Scenario, **_: object) -> DrillResult:
+        if scenario.seed == 8:
+            signal.raise_signal(number)
+            await asyncio.Event().wait()
+        return make_healthy()
+
+    monkeypatch.setattr("pairbus.drill.play.play", play)
+    monkeypatch.chdir(tmp_path)
+    words = ["drill", "--no-spark", "--seed", "7", "--prove", "3"]
+    done = call(*words)
+    assert (done.returncode, done.stderr.strip()) == (code, "stopped: 1 of 3 seeds were played")
+    assert [line.split()[:2] for line in done.stdout.splitlines()[1:-1]] == [["7", "passed"]]
+    assert (tmp_path / "pairbus-drill.html").exists()
+    told = json.loads(call(*words, "--json").stdout)
+    assert ([row["seed"] for row in told["seeds"]], told["stopped"]) == ([7], True)
+
+
 LIAR = """
 import asyncio, os, signal
 from azure.servicebus import ServiceBusMessage
@@ -370,6 +393,7 @@ def test_a_message_that_an_application_only_claims_to_have_sent_is_missing(tmp_p
         (["nowhere.toml"], "there is no such file"),
         (["--report", "nowhere/out.html"], "there is no directory"),
         (["--report", "out.json"], "name the page"),
+        (["--report", "pipe.html"], "it is no file"),
         (["--no-spark", "--state", "."], "is not empty"),
         (["--no-spark", "--json", "--app", ""], "--app needs a command"),
         (["--no-spark", "--json", "--app", "'"], "No closing quotation"),
@@ -381,6 +405,7 @@ def test_a_mistake_is_told_before_anything_starts(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "something").touch()
+    os.mkfifo("pipe.html")
     done = call("drill", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert told in done.stderr

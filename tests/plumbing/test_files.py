@@ -264,3 +264,12 @@ def test_a_lock_on_a_file_that_was_removed_meanwhile_is_none(
         patch.setattr(os, "open", open_and_lose)
         assert FileLock.take(path) is None
     assert FileLock.take(path, create=False) is None
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", refuse)
+    with pytest.raises(OSError, match=r"No space left on device: '.*/page'"):
+        publish(tmp_path / "page", "text")

@@ -14,6 +14,7 @@ import click
 from pairbus.cost.bill import BillTerms
 from pairbus.cost.system import parse_system
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.files import publish
 from pairbus.plumbing.toml_tables import read_text
 
 from .config import find_config
@@ -107,7 +108,7 @@ def report_command(
     _tell_unknown(terms, run.report)
     out.mkdir(parents=True, exist_ok=True)
     page = out / _PAGE
-    page.write_text(render_page(run.report, now=now), encoding="utf-8")
+    publish(page, render_page(run.report, now=now), durable=False)
     if as_json:
         intake = {
             "segments": run.intake.segments,

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pairbus import __version__
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.files import is_replaceable, publish
 
 from .config import find_config
 from .examples import examples
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from pairbus.drill.picture import Display
     from pairbus.drill.result import DrillResult
     from pairbus.drill.scenario import Scenario
-
-T = TypeVar("T")
 
 
 @click.command(
@@ -133,7 +131,7 @@ def drill(
     def play_one(one: Scenario, *, is_quiet: bool) -> DrillResult:
         display = _open_display(is_quiet=is_quiet)
         try:
-            return _run(
+            return asyncio.run(
                 play(
                     one,
                     version=__version__,
@@ -177,33 +175,40 @@ def _prove(
     clients: int | None,
     as_json: bool,
 ) -> int:
-    """Seed after seed. The report is that of the first drill that did not pass, or else of the last."""
+    """Seed after seed. The report is that of the first drill that did not pass, or else of the last. If it
+    is stopped, what has been played is told all the same.
+    """
     from pairbus.drill.scenario import find_scenario
 
     words = {0: "passed", FOUND: "failed", INCOMPLETE: "inconclusive"}
-    codes: dict[int, int] = {}
+    codes: list[int] = []
     shown: DrillResult | None = None
     rows: list[dict[str, Any]] = []
+    stopped: KeyboardInterrupt | None = None
     for seed in range(first, first + count):
         began = time.monotonic()
-        with working(f"seed {seed}, {len(codes)} of {count} played"):
-            result = play_one(find_scenario(name, seed=seed, clients=clients), is_quiet=True)
-        codes[seed] = _exit_code(result)
-        if shown is None or not any(code for one, code in codes.items() if one != seed):
+        try:
+            with working(f"seed {seed}, {len(codes)} of {count} played"):
+                result = play_one(find_scenario(name, seed=seed, clients=clients), is_quiet=True)
+        except KeyboardInterrupt as error:
+            stopped = error
+            break
+        if not any(codes):
             shown = result
+        codes.append(_exit_code(result))
         rows.append(
             {
                 "seed": seed,
-                "verdict": words[codes[seed]],
+                "verdict": words[codes[-1]],
                 "seconds": round(time.monotonic() - began, 1),
                 "failed": [check.name for check in result.checks if not check.passed],
             }
         )
-    assert shown is not None
-    _write_report(shown, report)
+    if shown is not None:
+        _write_report(shown, report)
     if as_json:
-        print_json({"scenario": name, "seeds": rows})
-    else:
+        print_json({"scenario": name, "seeds": rows, "stopped": stopped is not None})
+    elif shown is not None:
         print_table(
             ("SEED", "VERDICT", "SECONDS", "WHAT DID NOT COME TRUE"),
             [
@@ -212,8 +217,11 @@ def _prove(
             ],
         )
         click.echo(f"{report}")
+    if stopped is not None:
+        click.echo(f"stopped: {len(rows)} of {count} seeds were played", err=True)
+        raise stopped
     # What failed counts before what nobody could tell.
-    return FOUND if FOUND in codes.values() else max(codes.values())
+    return FOUND if FOUND in codes else max(codes)
 
 
 def _list(*, as_json: bool) -> int:
@@ -236,6 +244,8 @@ def _check_report(report: Path) -> None:
         raise ConfigurationError(f"--report {report}: there is no directory {place}")
     if not os.access(place, os.W_OK):
         raise ConfigurationError(f"--report {report}: nothing may be written in {place}")
+    if not is_replaceable(report):
+        raise ConfigurationError(f"--report {report}: it is no file, and would be replaced by one")
 
 
 def _open_display(*, is_quiet: bool) -> Display:
@@ -248,28 +258,9 @@ def _open_display(*, is_quiet: bool) -> Display:
     return open_display(sys.stdout, is_terminal=sys.stdout.isatty())
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end. Ctrl-C and SIGTERM break it off cleanly: what was begun is ended."""
-
-    async def perform() -> T | None:
-        loop = asyncio.get_running_loop()
-        task = asyncio.ensure_future(work)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, task.cancel)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            return None
-
-    result = asyncio.run(perform())
-    if result is None:
-        raise KeyboardInterrupt
-    return result
-
-
 def _write_report(result: DrillResult, report: Path) -> None:
     from pairbus.drill.report.page import render_drill
 
-    report.write_text(render_drill(result, now=time.time()), encoding="utf-8")
-    beside = report.with_suffix(".json")
-    beside.write_text(json.dumps(result.describe(), indent=2, ensure_ascii=False), encoding="utf-8")
+    described = json.dumps(result.describe(), indent=2, ensure_ascii=False)
+    publish(report, render_drill(result, now=time.time()), durable=False)
+    publish(report.with_suffix(".json"), described, durable=False)

@@ -116,7 +116,9 @@ def drafted(path: Path, *, mode: int | None = None, durable: bool = True) -> Ite
         finally:
             os.close(descriptor)
         os.replace(draft, path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None:  # of a descriptor the system has no name
+            error.filename = str(path)
         with suppress(OSError):  # the first error is the one to tell
             os.unlink(draft)
         raise
