@@ -21,7 +21,6 @@ from pairbus.client.state import status_file
 from pairbus.client.state.directory import default_state_dir, records_dir, status_dir
 from pairbus.client.state.status_file import StatusFile, read_status_files, unreadable_status_files
 from pairbus.client.status import PairStatus, to_json
-from pairbus.clock import ManualClock
 from pairbus.options import EntityState, StateChange
 from pairbus.pairing.rotation import QueueStatus
 from tests.logs import our_lines
@@ -115,7 +114,7 @@ async def test_a_large_picture_is_taken_seldom_and_written_beside_the_loop(
 
     monkeypatch.setattr(status_file, "to_json", text_of)
     spent = itertools.count(0.0, 0.5)
-    monkeypatch.setattr(status_file, "time", SimpleNamespace(thread_time=lambda: next(spent)))
+    monkeypatch.setattr(status_file, "time", SimpleNamespace(thread_time=lambda: next(spent), time=time.time))
     file = StatusFile(tmp_path, picture)
     file.start()
     await eventually(lambda: len(read_status_files(tmp_path, now=0.0)) == 1)
@@ -136,23 +135,21 @@ async def test_two_clients_of_a_process_have_a_file_each(tmp_path: Path) -> None
 
 
 async def test_a_file_of_another_container_with_the_same_pid_is_not_written_over(tmp_path: Path) -> None:
-    clock = ManualClock()
     path = tmp_path / f"{os.getpid()}.json"
     foreign = {
         "pid": os.getpid(),
         "host": "another",
-        "written_at": clock.now(),
         "interval": 5.0,
         "status": json.loads(picture().to_json()),
     }
     path.write_text(json.dumps(foreign))
-    file = StatusFile(tmp_path, picture, clock=clock)
+    file = StatusFile(tmp_path, picture)
     file.start()
     await eventually(lambda: len(list(tmp_path.glob("*.json"))) == 2)
     await file.close()
     assert json.loads(path.read_text())["host"] == "another"
-    clock.advance(60.0)
-    file = StatusFile(tmp_path, picture, clock=clock)
+    os.utime(path, times=(0.0, time.time() - 60.0))
+    file = StatusFile(tmp_path, picture)
     file.start()
     await eventually(lambda: json.loads(path.read_text())["host"] != "another")
     await file.close()
@@ -181,25 +178,24 @@ async def test_a_directory_that_cannot_be_written_is_told_once(
 
 
 def test_what_a_dead_client_left_is_told_by_its_age(tmp_path: Path) -> None:
-    def write(name: str, **fields: object) -> None:
-        found = {
-            "pid": 7,
-            "host": "h",
-            "written_at": 1000.0,
-            "interval": 5.0,
-            "status": json.loads(picture().to_json()),
-            **fields,
-        }
-        (tmp_path / name).write_text(json.dumps(found))
+    """Whatever the clock of the client says: in 9 it is a minute behind, in 7 one ahead."""
 
-    write("7.json")
-    write("8.json", pid=8, written_at=1014.0)
-    write("9.json", pid=9, written_at=1012.0)
+    def write(pid: int, at: float, *, said: float) -> None:
+        status = json.loads(picture().to_json())
+        found = {"pid": pid, "host": "h", "written_at": said, "interval": 5.0, "status": status}
+        file = tmp_path / f"{pid}.json"
+        file.write_text(json.dumps(found))
+        os.utime(file, times=(0.0, at))
+
+    write(7, at=1000.0, said=1060.0)
+    write(8, at=1014.0, said=1014.0)
+    write(9, at=1012.0, said=952.0)
     (tmp_path / "10.json").write_text('{"pid": 10')
     (tmp_path / "11.json").write_text("[]")
     (tmp_path / ".12.json").write_text("{}")
     found = read_status_files(tmp_path, now=1016.0)
     assert [(entry.pid, entry.is_stale) for entry in found] == [(8, False), (9, False), (7, True)]
+    assert [entry.written_at for entry in found] == [1014.0, 1012.0, 1000.0]
     assert read_status_files(tmp_path / "missing", now=0.0) == []
 
 
@@ -220,6 +216,7 @@ def test_what_one_that_is_gone_had_not_shipped_waits_ever_longer(tmp_path: Path)
     status = json.loads(picture().to_json()) | {"shipping": shipping}
     told = {"pid": 1, "host": "h", "written_at": 100.0, "interval": 5.0, "status": status}
     (tmp_path / "1.json").write_text(json.dumps(told))
+    os.utime(tmp_path / "1.json", times=(0.0, 100.0))
     for now, lag in ((100.0, 4.0), (700.0, 604.0)):
         (found,) = read_status_files(tmp_path, now=now)
         assert found.status["shipping"]["lag"] == lag

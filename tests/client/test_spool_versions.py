@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,6 +102,7 @@ async def test_types_of_version_0_1_0_are_restored(
 
 
 def test_status_and_landmark_of_version_0_1_0_are_read(state: Path) -> None:
+    os.utime(status_dir(state) / "9734.json", times=(0.0, 1794817088.0))
     [picture] = read_status_files(status_dir(state), now=1794817089.0)
     assert (picture.pid, picture.is_stale) == (9734, False)
     assert picture.status["spool"]["messages"] == 8

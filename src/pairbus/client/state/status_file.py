@@ -2,7 +2,8 @@
 
 The file appears and changes by rename, so that a reader sees one whole picture. It is written now and then,
 with every change at once, and removed when the client is closed. One that a killed process left behind is
-told by its age: each says when it was written, and how soon the next one was due.
+told by its age, and by how soon the next one was due, as each says. The age is that of the file: clocks of
+clients may differ, but all who look at a directory have its clock.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import logging
 import os
 import re
 import socket
+import stat
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -192,7 +194,7 @@ class StatusFile(Observer):
         for number in itertools.count():
             suffix = f"-{number}" if number else ""
             path = self._directory / f"{os.getpid()}{suffix}.json"
-            found = _read_picture(path, self._clock.now())
+            found = _read_picture(path, time.time())
             is_foreign = found is not None and not found.is_stale and found.host != socket.gethostname()
             if path not in self._taken and not is_foreign:
                 break
@@ -245,7 +247,8 @@ def _as_text(escape: re.Match[str]) -> str:
 
 def _read_picture(path: Path, now: float) -> ClientPicture | None:
     try:
-        if not path.is_file():  # a pipe would be waited for
+        seen = path.stat()
+        if not stat.S_ISREG(seen.st_mode):  # a pipe would be waited for
             return None
         # What an application calls its entities may be no text: its escapes are shown, for pages and
         # terminals take nothing else.
@@ -255,7 +258,7 @@ def _read_picture(path: Path, now: float) -> ClientPicture | None:
             return None
         if not fits(found["status"], _STATUS):
             return None
-        written_at = float(found["written_at"])
+        written_at = seen.st_mtime
         age_limit = _PATIENCE * max(float(found["interval"]), 1.0)
         return ClientPicture(
             pid=int(found["pid"]),
