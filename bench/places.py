@@ -32,6 +32,7 @@ from bench.program import finish, make_parser
 from bench.pump import Strings, load, running_broker, used_by
 from bench.report import Report
 from pairbus.ledger.receipts import ReceiptLog
+from pairbus.ledger.store_files import holds_rows
 from pairbus.pairing.names import backlog_queue_names
 from pairbus.plumbing.collector import CalmCollector
 from pairbus.pump.options import PumpOptions
@@ -127,7 +128,7 @@ def _measure(
         raise SystemExit(f"{moved} of {options.messages} messages were moved")
     stored = used_by(azurite.process) - store_cpu
     names = open_store(place).list("receipts") if isinstance(place, StoreUri) else {}
-    puts = sum(name.endswith(".jsonl") for name in names)
+    puts = sum(map(holds_rows, names))
     return _Drained(moved / taken, used / moved * 1e6, stored / moved * 1e6, puts / moved * 1e5)
 
 

@@ -195,7 +195,7 @@ class SlowFiles:
         self.opened = 0
         self.let_go = threading.Event()
 
-    def open_output_stream(self, key: str) -> io.BytesIO:
+    def open_output_stream(self, key: str, compression: None) -> io.BytesIO:
         self.opened += 1
         self.let_go.wait(60.0)
         return io.BytesIO()

@@ -87,7 +87,7 @@ def file_of(directory: Path, way: str) -> Path:
         "link": "*.jsonl",
         "object head": "*.head",
         "object manifest": "*.manifest.json",
-        "object link": "*.jsonl",
+        "object link": "*.jsonl.zst",
     }
     return sorted(directory.glob(patterns[way]))[-1]
 
@@ -119,12 +119,13 @@ def tamper(file: Path, way: str, data: st.DataObject) -> tuple[tuple[Any, ...], 
     """Put anything anywhere, and seal it; where, what was there, and what is."""
     new = data.draw(values)
     if way.endswith("link"):
-        *rows, line = file.read_bytes().splitlines(keepends=True)
+        store = DirectoryStore(file.parent)
+        *rows, line = store.read(file.name).splitlines(keepends=True)
         document = json.loads(line)["chain"]
         place = data.draw(st.sampled_from(sorted(places_in(document))))
         old = put_at(document, place, new)
         told = json.dumps({"chain": document}, separators=(",", ":"))
-        file.write_bytes(b"".join(rows) + told.encode() + b"\n")
+        store.put(file.name, b"".join(rows) + told.encode() + b"\n")
         return place, old, new
     document = json.loads(file.read_bytes())
     del document["seal"], document["version"]

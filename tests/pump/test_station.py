@@ -19,6 +19,7 @@ from pairbus.pump.summary import PumpTally
 from pairbus.pump.transport import Transport
 from pairbus.pump.turnstile import Entrance, Turnstile
 from pairbus.wire.errors import CONNECTION_LOST, UNANSWERED, TransportError
+from tests.ledger.test_receipts import receipt
 
 
 class FrozenClock(SystemClock):
@@ -88,5 +89,5 @@ async def test_receipts_that_are_not_confirmed_are_a_reason_why_nothing_moves(st
 
     station.receipts = Slow()
     with pytest.raises(OSError, match="full"):
-        await station.record([])
+        await station.record([receipt(1)])
     assert "receipts" not in station.describe_stall(0)

@@ -54,5 +54,8 @@ class SimulatedReceipts:
     async def append(self, rows: Sequence[Receipt]) -> None:
         await self._disk.write(rows)
 
+    def urge(self) -> None:
+        """None waits for others."""
+
     async def close(self) -> None:
         """Every row was kept when it was appended."""

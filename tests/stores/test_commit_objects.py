@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pairbus.clock import SystemClock
 from pairbus.errors import ConfigurationError
+from pairbus.ledger.commit_objects import CommitWriter
 from pairbus.ledger.receipts import KIND, ReceiptLog
 from pairbus.ledger.segment import parse_lines
-from pairbus.ledger.store_files import StoreFiles, read_side_by_side
+from pairbus.ledger.store_files import StoreFiles, holds_rows, read_side_by_side
 from pairbus.stores.errors import CallHungError, RecordStoreError
 from pairbus.stores.object_store import ObjectStore
 from pairbus.stores.places import StoreUri
-from pairbus.stores.store import RecordStore, open_store
+from pairbus.stores.store import DirectoryStore, RecordStore, open_store
 from tests.ledger.test_receipts import receipt
 from tests.object_places import (
     credentials,
@@ -26,6 +29,7 @@ from tests.object_places import (
     read_only_token,
 )
 from tests.tcp_proxy import TcpProxy, proxied
+from tests.waiting import PATIENCE
 
 # Longer than a put takes on a machine that is busy, far shorter than a store is waited for.
 IMPATIENT = 5.0
@@ -95,12 +99,24 @@ async def test_all_who_come_at_the_same_time_share_few_puts(place: StoreUri) -> 
     assert sum(map(len, found.values())) == 500
 
 
+def test_who_comes_alone_waits_for_others_unless_it_is_urged(tmp_path: Path) -> None:
+    writer = CommitWriter(DirectoryStore(tmp_path), KIND, is_chained=True, gather=3600.0)
+    writer.append([receipt(1)])
+    gathering = threading.Thread(target=writer.gather)
+    gathering.start()
+    gathering.join(0.01)
+    assert gathering.is_alive()
+    writer.urge()
+    gathering.join(PATIENCE)
+    assert not gathering.is_alive()
+
+
 async def test_an_object_that_is_gone_from_the_middle_is_missed(place: StoreUri) -> None:
     log, store = ReceiptLog(place), open_store(place)
     for number in range(3):
         await log.append([receipt(number)])
     await log.close()
-    names = [name for name in store.list(KIND) if name.endswith(".jsonl")]
+    names = [*filter(holds_rows, store.list(KIND))]
     store.delete(names[1])
     assert any("commits 2 to 2" in one for one in complaints(store))
     store.delete(names[2])
@@ -111,9 +127,43 @@ async def test_an_edited_object_is_told(place: StoreUri) -> None:
     log, store = ReceiptLog(place), open_store(place)
     await log.append([receipt(1)])
     await log.close()
-    (name,) = [name for name in store.list(KIND) if name.endswith(".jsonl")]
+    (name,) = [*filter(holds_rows, store.list(KIND))]
     store.put(name, store.read(name).replace(b"orders", b"others"))
     assert any("was edited" in one for one in complaints(store))
+
+
+async def test_a_commit_is_compressed(place: StoreUri) -> None:
+    log, store = ReceiptLog(place), open_store(place)
+    await log.append([receipt(number) for number in range(100)])
+    await log.close()
+    ((name, size),) = ((name, size) for name, size in store.list(KIND).items() if holds_rows(name))
+    assert len(parse_lines(store.read(name)).rows) == 100
+    assert size < len(store.read(name)) / 4
+
+
+@pytest.mark.parametrize("part", [1.0, 0.5, 0.05])
+def test_a_compressed_commit_that_was_damaged_or_cut_short_is_told(tmp_path: Path, part: float) -> None:
+    store = DirectoryStore(tmp_path)
+    writer = CommitWriter(store, KIND, is_chained=True)
+    writer.append([receipt(number) for number in range(100)])
+    writer.close(ends=True)
+    (file,) = tmp_path.glob("*.jsonl.zst")
+    kept = bytearray(file.read_bytes())
+    kept[len(kept) // 2] ^= part == 1.0
+    file.write_bytes(kept[: int(len(kept) * part)])
+    assert any(file.name in one for one in complaints(store))
+
+
+async def test_commits_that_were_put_before_they_were_compressed_are_read(place: StoreUri) -> None:
+    log, store = ReceiptLog(place), open_store(place)
+    for number in range(2):
+        await log.append([receipt(number)])
+    await log.close()
+    first = min(filter(holds_rows, store.list(KIND)))
+    store.put(first.removesuffix(".zst"), store.read(first))
+    store.delete(first)
+    assert messages(store) == ["m0", "m1"]
+    assert complaints(store) == []
 
 
 async def test_who_writes_nothing_leaves_one_sign(place: StoreUri) -> None:

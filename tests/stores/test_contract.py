@@ -26,6 +26,12 @@ class StoreContract:
         store.put("receipts-1.parquet", data)
         assert store.read("receipts-1.parquet") == data
 
+    def test_what_is_packed_is_small_and_read_as_it_was_put(self, store: RecordStore) -> None:
+        data = b'{"path":"orders"}\n' * 100
+        store.put("receipts-1.jsonl.zst", data)
+        assert store.list("receipts")["receipts-1.jsonl.zst"] < len(data) / 10
+        assert store.read("receipts-1.jsonl.zst") == data
+
     def test_a_kind_is_listed_by_name_with_sizes(self, store: RecordStore) -> None:
         store.put("receipts-2.jsonl", b"four")
         store.put("receipts-1.jsonl", b"one")

@@ -3,16 +3,18 @@
 1. An object is what a closed segment with a single commit would be, name included: rows, their link, and who
    has written it. So whoever reads segments reads these, and there is nothing that a dead writer leaves open.
 2. Puts cost money and time. All who come while one is on its way share the next, and between the beginnings
-   of two there are `GATHER` seconds at least.
+   of two there are `GATHER` seconds at least, unless nobody can come before the next is made.
 3. A put that hangs may still be done, some time. So the same commit is put under another name, that of a
    later time; whoever reads both has the same commit twice.
 4. A commit that failed uses its number up, see rule 5 of `chain`: it may be there or not.
-5. The head is put under a name with its time, then the one before is deleted. Of several the newest counts.
+5. Commits of a chain, in which each message has a row, are compressed. What is written now and then is not.
+6. The head is put under a name with its time, then the one before is deleted. Of several the newest counts.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -20,6 +22,7 @@ from typing import Any
 
 from pairbus.clock import Clock, SystemClock
 from pairbus.stores.errors import CallHungError
+from pairbus.stores.packing import PACKED
 from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import RecordStore, open_store
 
@@ -84,6 +87,7 @@ class CommitWriter:
         self._chain = ChainWriter.begin(self._clock.now()) if is_chained else None
         self._gather = gather
         self._last_put = -gather
+        self._is_urged = threading.Event()
         self._told: str | None = None
         self._anchored: int | None = None
 
@@ -96,7 +100,12 @@ class CommitWriter:
         """Rule 2."""
         wait = self._last_put + self._gather - time.monotonic()
         if wait > 0:
-            time.sleep(wait)
+            self._is_urged.wait(wait)
+        self._is_urged.clear()
+
+    def urge(self) -> None:
+        """Nobody comes until what waits is kept; from any thread."""
+        self._is_urged.set()
 
     def append(self, rows: Iterable[Any], *, is_synced: bool = True) -> None:
         """Keep these rows, in order, as one object; they are durable when this returns, asked for or not."""
@@ -105,13 +114,14 @@ class CommitWriter:
             return
         data = b"".join(lines)
         self.begin()
-        rest = uuid.uuid4().hex if self._chain is None else self._chain.segment_name
+        rest = f"{uuid.uuid4().hex}.jsonl"
         if self._chain is not None:
+            rest = f"{self._chain.segment_name}.jsonl{PACKED}"
             data += self._chain.link(data, len(lines))
         self._last_put = time.monotonic()
         for left in reversed(range(_PUTS)):
             try:
-                self._store.put(f"{self.kind}-{int(self._clock.now() * 1000):013d}-{rest}.jsonl", data)
+                self._store.put(f"{self.kind}-{int(self._clock.now() * 1000):013d}-{rest}", data)
                 break
             except CallHungError:  # rule 3
                 if not left:

@@ -39,7 +39,7 @@ from .receipts import KIND, NEEDED, OUTCOMES, Receipt, merge_receipts
 from .seal import seal_of
 from .segment import closed_segments, parse_lines
 from .store_compaction import WrittenDays, compact_store
-from .store_files import StoreFiles, begin_anew, day_at, day_of, read_side_by_side
+from .store_files import StoreFiles, begin_anew, day_at, day_of, holds_rows, read_side_by_side
 
 #: So many segments or objects are worth it.
 WORTHWHILE = 50
@@ -63,7 +63,7 @@ def compact_plainly(place: RecordPlace) -> Compaction:
         is_worth_it = len(closed_segments(place, KIND)) >= WORTHWHILE
         return compact_directory(place) if is_worth_it else Compaction()
     store = open_store(place)
-    if sum(name.endswith(".jsonl") for name in store.list(KIND)) < WORTHWHILE:
+    if sum(map(holds_rows, store.list(KIND))) < WORTHWHILE:
         return Compaction()
     return begin_anew(store, lambda: compact_store(store, KIND, _write_days))
 

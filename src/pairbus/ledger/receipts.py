@@ -102,6 +102,9 @@ class Receipts(Protocol):
     async def append(self, rows: Sequence[Receipt]) -> None:
         """Keep these; they are durable when this returns. Raises whatever prevents that."""
 
+    def urge(self) -> None:
+        """No more come until those that wait are durable."""
+
     async def close(self) -> None:
         """Let everybody see them."""
 
@@ -119,6 +122,9 @@ class MemoryReceipts:
 
     async def append(self, rows: Sequence[Receipt]) -> None:
         self.rows += rows
+
+    def urge(self) -> None:
+        """None waits."""
 
     async def close(self) -> None:
         """There is nothing to close."""

@@ -118,6 +118,9 @@ class SegmentWriter:
     def gather(self) -> None:
         """Nothing is waited for: all who come while one write is on its way share the next."""
 
+    def urge(self) -> None:
+        """The same."""
+
     def append(self, rows: Iterable[Any], *, is_synced: bool = True) -> None:
         """Keep these rows, in order, in one segment; they are on the disk when this returns, or, if they are
         not to be synced, with the kernel.

@@ -57,6 +57,9 @@ class RowWriter(Protocol):
     def gather(self) -> None:
         """Wait, if that makes the next write one of more rows."""
 
+    def urge(self) -> None:
+        """It does not: all who could come wait. From any thread."""
+
     def append(self, rows: Iterable[Any], *, is_synced: bool = True) -> None:
         """Keep these; they are safe when this returns, or, if they are not to be synced, after `sync`."""
 
@@ -106,6 +109,10 @@ class SegmentLog(Generic[Row]):
             await self._commit.append(rows)
         if self._sync is None:
             self._sync = asyncio.get_running_loop().call_later(_SYNC_AFTER, self._sync_soon)
+
+    def urge(self) -> None:
+        """Nobody comes until what waits is kept: it need not wait for others."""
+        self._segments.urge()
 
     async def close(self) -> None:
         """Write what waits and close the open segment. Rows that come later begin another one."""

@@ -20,7 +20,7 @@ from pairbus.stores.store import RecordStore
 from .chain import ChainCover, is_head, is_of_head, writer_of
 from .generation import Compaction, Manifest, done_heads
 from .seal import seal
-from .store_files import StoreFiles, day_of, generation_of, is_fresh
+from .store_files import StoreFiles, day_of, generation_of, holds_rows, is_fresh
 
 
 class WrittenDays(NamedTuple):
@@ -94,7 +94,7 @@ def delete_old(files: StoreFiles, before: Manifest) -> None:
         elif is_head(name):
             is_old = any(is_of_head(name, head) for head in names)
         else:
-            is_old = name.endswith(".jsonl") and not is_fresh(name, before.covered)
+            is_old = holds_rows(name) and not is_fresh(name, before.covered)
         if is_old:
             files.store.delete(name)
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from pairbus.errors import PairbusError
+from pairbus.stores.packing import PACKED
 from pairbus.stores.store import RecordStore
 
 from .chain import (
@@ -109,9 +110,14 @@ def begin_anew(store: RecordStore, read: Callable[[], T]) -> T:
     raise PairbusError(f"the records in {store.place} change while they are read; try again")
 
 
+def holds_rows(name: str) -> bool:
+    """Whether an object is a segment, or a commit of a pump, and no head, manifest or table."""
+    return name.endswith((".jsonl", f".jsonl{PACKED}"))
+
+
 def is_fresh(name: str, covered: Mapping[str, ChainCover]) -> bool:
     """Whether an object has rows that no table has."""
-    return name.endswith(".jsonl") and not is_covered_by_name(name, covered)
+    return holds_rows(name) and not is_covered_by_name(name, covered)
 
 
 def read_side_by_side(store: RecordStore, names: Sequence[str]) -> dict[str, bytes]:

@@ -98,6 +98,7 @@ class QueuePump:
 
     async def run(self) -> None:
         """Pump until stopped, or in a drain until there is nothing more to do."""
+        self._station.note_asking(1)
         try:
             if self._options.drain:
                 await self._turn.take()
@@ -135,7 +136,8 @@ class QueuePump:
             if room <= 0:
                 self._turn.end()
                 self._room.clear()
-                await self._room.wait()
+                with self._station.standing():
+                    await self._room.wait()
                 continue
             granted = self._station.entrance.admit(self.queue, room)
             if not granted:
@@ -211,7 +213,8 @@ class QueuePump:
         self._at_rest = loop.create_future()
         timer = loop.call_later(_BUSY_QUIET, self._wake_up)
         try:
-            await self._at_rest
+            with self._station.standing():
+                await self._at_rest
         finally:
             timer.cancel()
             self._at_rest = None
@@ -553,6 +556,8 @@ class QueuePump:
         with contextlib.suppress(TransportError):
             left = await self._source.stop_receiving()
         await self._give_back(left)
+        self._count()
+        self._station.note_asking(-1)
         while self._tasks:
             await asyncio.wait(self._tasks)
         await self._give_back([])

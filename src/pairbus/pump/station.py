@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 
@@ -56,7 +57,8 @@ class Station:
     looking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LOOKING))
     spellings: dict[str, str] = field(default_factory=dict)
     failure: BaseException | None = None
-    recording: int = 0  # calls that wait until receipts are durable
+    recording: int = 0  # messages that wait until their receipts are durable
+    asking: int = 0  # queues that may bring more before what they have in hand is done with
     _ends: dict[str, Destination] = field(default_factory=dict)
 
     def now(self) -> float:
@@ -81,6 +83,7 @@ class Station:
         """A queue has so many messages more in hand, or fewer."""
         self.in_hand += more
         self.turns.note_in_hand(self.in_hand)
+        self._look_for_standstill()
 
     def room(self) -> int:
         """How many messages one queue may have in hand, for what all of them have."""
@@ -127,11 +130,33 @@ class Station:
 
     async def record(self, rows: Sequence[Receipt]) -> None:
         """Write receipts; while that lasts it may be why nothing moves."""
-        self.recording += 1
+        self.recording += len(rows)
+        self._look_for_standstill()
         try:
             await self.receipts.append(rows)
         finally:
-            self.recording -= 1
+            self.recording -= len(rows)
+
+    def note_asking(self, more: int) -> None:
+        """A queue begins to ask for messages, or ends."""
+        self.asking += more
+        self._look_for_standstill()
+
+    @contextmanager
+    def standing(self) -> Iterator[None]:
+        """Meanwhile a queue brings nothing, since it waits until what it has in hand is done with."""
+        self.note_asking(-1)
+        try:
+            yield
+        finally:
+            self.asking += 1
+
+    def _look_for_standstill(self) -> None:
+        """Receipts may wait for others, which shares their price. When nothing moves before they are durable,
+        and no queue asks for more, that is in vain.
+        """
+        if not self.asking and 0 < self.in_hand <= self.recording:
+            self.receipts.urge()
 
     def describe_stall(self, waiting: int) -> str:
         """Why nothing may be moving, as far as is known."""

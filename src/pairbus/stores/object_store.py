@@ -27,6 +27,7 @@ from typing import Any, TypeVar, cast
 from pairbus.errors import ConfigurationError, PairbusError
 
 from .errors import CallHungError, RecordStoreError
+from .packing import pack, unpack
 from .places import StoreUri
 from .writes import note_write
 
@@ -66,12 +67,12 @@ class ObjectStore:
         """Keep an object; it is durable when this returns."""
         if not data:
             raise ValueError(f"{name} is empty")
-        key = self._key(name)
+        key, kept = self._key(name), pack(name, data)
 
         def write(files: Any) -> None:
             note_write(self.place)
-            with files.open_output_stream(key) as stream:
-                stream.write(data)
+            with files.open_output_stream(key, compression=None) as stream:
+                stream.write(kept)
 
         self._do(f"put {name}", write)
 
@@ -91,7 +92,7 @@ class ObjectStore:
         data = self._ask(f"read {name}", take)
         if not data:
             raise FileNotFoundError(f"{name} is not there yet")  # rule 2
-        return data
+        return unpack(name, data)
 
     def list(self, kind: str) -> Mapping[str, int]:
         """The objects of a kind with their sizes."""

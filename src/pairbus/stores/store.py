@@ -3,7 +3,8 @@
 1. An object is durable when `put` returns, and there as a whole or not at all.
 2. Putting the same content under the same name again changes nothing, so an unanswered put may be repeated.
 3. Names are flat. Their first word, up to a dash, is their *kind*, by which they are listed.
-4. Nothing is appended, renamed or locked. What is gone raises FileNotFoundError when it is read; a place that
+4. What is named `.zst` is compressed on its way, and read as it was put; its size is that of what is kept.
+5. Nothing is appended, renamed or locked. What is gone raises FileNotFoundError when it is read; a place that
    cannot be reached raises an OSError.
 """
 
@@ -17,6 +18,7 @@ from typing import Protocol
 from pairbus.plumbing.files import make_directory, publish, sync_directory
 
 from .errors import CallHungError
+from .packing import pack, unpack
 from .places import RecordPlace, StoreUri
 
 
@@ -52,13 +54,13 @@ class DirectoryStore:
 
     def put(self, name: str, data: bytes) -> None:
         make_directory(self.place, follows=True)
-        publish(self.place / name, data)
+        publish(self.place / name, pack(name, data))
 
     def is_being_put(self, name: str) -> bool:
         return False
 
     def read(self, name: str) -> bytes:
-        return (self.place / name).read_bytes()
+        return unpack(name, (self.place / name).read_bytes())
 
     def list(self, kind: str) -> Mapping[str, int]:
         found = {}

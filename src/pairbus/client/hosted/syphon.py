@@ -338,5 +338,8 @@ class _NoReceipts:
     async def append(self, rows: Sequence[Receipt]) -> None:
         """Nothing is kept."""
 
+    def urge(self) -> None:
+        """None waits."""
+
     async def close(self) -> None:
         """There is nothing to close."""
