@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shlex
@@ -103,6 +104,22 @@ def test_interruption_has_the_code_that_shells_expect(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(entry.app, "main", fail)
     assert entry.main([]) == 130
+
+
+def test_what_a_library_logs_of_an_interruption_is_no_news(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(**_: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            logging.exception("while sending a command")
+            logging.error("something else")
+            raise
+
+    monkeypatch.setattr(entry.app, "main", fail)
+    assert entry.main([]) == 130
+    assert caplog.messages == ["something else"]
 
 
 def test_streams_that_are_closed_are_no_news(tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pairbus.cli.syphon_run import _print_summary
 from pairbus.client.state.directory import records_dir
+from pairbus.pump.summary import PathSummary
 from pairbus.spark import SyphonSummary
 from pairbus.spark.leash.leash import Leash
 from pairbus.spark.leash.tether import ControlFile
@@ -173,3 +176,31 @@ def test_a_second_run_with_the_same_state_is_refused_and_touches_nothing(
         assert running.read() == leash.address, "the first one is still found"
         assert command.call("stop", "--pair", "depot") == (0, "")
     assert command.call("run", "--pair", "depot", *how) == (0, ""), "when that one has ended"
+
+
+def test_the_summary_says_what_is_over_and_what_to_do_about_dead_letters(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    paths = {
+        "bills": PathSummary(moved=100, trouble="cannot reach it"),
+        "notes": PathSummary(dead_lettered=20, trouble="no such entity"),
+        "orders": PathSummary(waiting=7, trouble="it is full"),
+    }
+    summary = SyphonSummary(
+        moved=100,
+        dead_lettered=20,
+        waiting=7,
+        bytes=1,
+        unknown=0,
+        receipts=120,
+        seconds=1.0,
+        slowest_path=None,
+        paths=paths,
+    )
+    _print_summary(summary, once=True)
+    told = capsys.readouterr().out
+    troubles = [line.split("  ")[-1].strip() for line in told.splitlines()[1:4]]
+    assert troubles == ["earlier: cannot reach it", "no such entity", "it is full"]
+    assert "`pairbus redrive --dry-run` says why" in told
+    _print_summary(dataclasses.replace(summary, dead_lettered=0), once=True)
+    assert "redrive" not in capsys.readouterr().out

@@ -1,11 +1,12 @@
 """Ctrl-C and SIGTERM end a command in the same way: clients are closed, records written, sums told.
 
 Commands that know better what to do, such as `syphon run` and `broker`, have handlers of their own while they
-work.
+work. What a library logs of it by itself, as that which speaks to Java does, with a traceback, is no news.
 """
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import threading
@@ -39,9 +40,23 @@ class Interruption:
         warnings.simplefilter("ignore", RuntimeWarning)
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    return record.exc_info is None or not isinstance(record.exc_info[1], KeyboardInterrupt)
+
+
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
     """SIGTERM interrupts what is done here."""
+    logging.root.addFilter(_is_news)
+    try:
+        with _interrupted_by_sigterm() as interruption:
+            yield interruption
+    finally:
+        logging.root.removeFilter(_is_news)
+
+
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[Interruption]:
     interruption = Interruption()
     is_ours = threading.current_thread() is threading.main_thread()
     if not is_ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:

@@ -35,6 +35,7 @@ from .shared_options import all_pairs_option, count_option, extra_option, job_st
 from .tables import counted, json_option, print_json, print_table, time_span
 
 if TYPE_CHECKING:
+    from pairbus.pump.summary import PathSummary
     from pairbus.spark import Syphon, SyphonProgress, SyphonSummary
     from pairbus.spark.syphon import LeashKind
     from pairbus.stores.places import RecordPlace
@@ -374,6 +375,13 @@ def _are_left(number: int) -> str:
     return f"{counted(number, 'message is', 'messages are')} left"
 
 
+def _trouble_of(path: PathSummary) -> str:
+    """What is in the way of a path; of one that has moved everything, what was."""
+    if not path.trouble or path.waiting or path.dead_lettered:
+        return path.trouble or ""
+    return f"earlier: {path.trouble}"
+
+
 def _print_summary(summary: SyphonSummary, *, once: bool) -> None:
     for note in summary.notes:
         click.echo(note)
@@ -386,7 +394,7 @@ def _print_summary(summary: SyphonSummary, *, once: bool) -> None:
             f"{one.dead_lettered:,}",
             f"{one.waiting:,}",
             f"{one.rate:,.0f}",
-            one.trouble or "",
+            _trouble_of(one),
         )
         for path, one in sorted(summary.paths.items())
     ]
@@ -400,6 +408,11 @@ def _print_summary(summary: SyphonSummary, *, once: bool) -> None:
         click.echo(
             "what waits stays in the backlog: run it again when its entities are back, or wait for them with "
             "--patience SECONDS"
+        )
+    if summary.dead_lettered:
+        click.echo(
+            "dead letters stay with the backlog queues: `pairbus redrive --dry-run` says why; mend that, and "
+            "redrive them"
         )
     # Of a single path it would be no news.
     is_one_of_several = summary.slowest_path is not None and len(summary.paths) > 1
