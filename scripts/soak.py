@@ -62,6 +62,7 @@ FORMS = (
     Form("pump", "50,000 histories", histories("pump", 50_000)),
     Form("spool", "20,000 histories", histories("spool", 20_000)),
     Form("client", "50,000 histories", histories("client", 50_000)),
+    Form("convoy", "20,000 histories", histories("convoy", 20_000)),
     Form("fleet", "10,000 histories", histories("fleet", 10_000)),
     Form(
         "mutants",

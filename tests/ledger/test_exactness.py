@@ -178,6 +178,28 @@ async def test_client_and_pump_record_what_the_broker_counts(scene: Scene, tmp_p
     assert ledger.bad == 0
 
 
+async def test_what_goes_to_the_backlog_together_is_recorded_one_by_one(scene: Scene, tmp_path: Path) -> None:
+    """Invariant I8, also where a whole batch is refused."""
+    client = scene.client(state_dir=tmp_path, **QUICK)
+    async with client:
+        await until_provisioned(client)
+        client.fail_over("orders")
+        sender = client.get_queue_sender("orders")
+        await sender.send_messages(text("first"))
+        for condition in (None, "com.microsoft:argument-error"):
+            if condition is not None:
+                scene.secondary.faults.set("error", condition=condition)
+            messages = [*map(text, "abcdefghij"), ServiceBusMessage(b"y" * 100_000)]
+            await asyncio.gather(*map(sender.send_messages, messages), return_exceptions=True)
+    sent = [one for one in read(tmp_path).operations if one.stage == "backlog_send"]
+    found = counted(scene.secondary)
+    assert recorded(sent) == {key: count for key, count in found.items() if key[2].startswith("send")}
+    assert bytes_recorded(sent) == bytes_counted(scene.secondary)
+    assert recorded(sent, unknown=True) == Counter()
+    assert scene.secondary.count(OperationKind.SEND) == 12
+    assert scene.secondary.count(OperationKind.SEND_REFUSED) > 11
+
+
 async def test_an_outage_is_marked_and_its_operations_belong_to_it(scene: Scene, tmp_path: Path) -> None:
     client = scene.client(state_dir=tmp_path, **QUICK)
     async with client:

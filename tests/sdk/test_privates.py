@@ -90,7 +90,7 @@ async def test_a_message_that_is_encoded_is_enclosed_as_the_sdk_would(
     theirs: Any = ServiceBusMessageBatch(None, **keywords)
     theirs.add_message(message)
     ours: Any = enclose(
-        encode_by_sdk(message.raw_amqp_message),
+        [encode_by_sdk(message.raw_amqp_message)],
         message_id=message.message_id,
         session_id=message.session_id,
         partition_key=message.partition_key,
@@ -103,7 +103,7 @@ async def test_a_message_that_is_encoded_is_enclosed_as_the_sdk_would(
 async def test_an_enclosed_message_arrives(namespace: NamespaceHandle, client: ServiceBusClient) -> None:
     message = ServiceBusMessage(b"x" * 1000, message_id="2", application_properties={"a": 1})
     batch = enclose(
-        encode_by_sdk(message.raw_amqp_message),
+        [encode_by_sdk(message.raw_amqp_message)],
         message_id="2",
         session_id=None,
         partition_key=None,

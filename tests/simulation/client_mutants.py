@@ -19,6 +19,7 @@ from pairbus.client.sending.entity import PairedEntity
 from pairbus.client.sending.link import SendLink
 from pairbus.client.sending.message import raw_of, wrapped_copy
 from pairbus.client.sending.pinger import Pinger
+from pairbus.client.sending.rounds import Convoy, Round
 from pairbus.client.sending.router import Router
 from pairbus.client.sending.sessions import SessionPicture, StayingSessions
 from pairbus.client.sending.spool import Spool
@@ -272,6 +273,33 @@ def _number_the_backlog_like_the_primary() -> Iterator[Any]:
         return [-number for number in original(self, count)]
 
     yield _always(BacklogNumbers, "take", take)
+
+
+# -- those who go together
+
+
+@mutant("tell of the first in a convoy alone", world="convoy")
+def _tell_of_the_first_in_a_convoy_alone() -> Iterator[Any]:
+    def disband(original: Any, self: Convoy) -> list[Round]:
+        rounds: list[Round] = original(self)
+        for each in rounds[1:]:
+            each.called_at = None
+        return rounds
+
+    yield _always(Convoy, "disband", disband)
+
+
+@mutant("take a convoy that failed for a convoy that arrived", world="convoy")
+def _take_a_convoy_that_failed_for_one_that_arrived() -> Iterator[Any]:
+    def ended(original: Any, self: BacklogRoute, link: Any, queue: str, convoy: Convoy, _: Ending) -> None:
+        original(self, link, queue, convoy, Ending.DONE)
+
+    yield _always(BacklogRoute, "_convoy_ended", ended)
+
+
+@mutant("forget those whom a throttled queue has refused together", world="convoy")
+def _forget_those_whom_a_throttled_queue_has_refused_together() -> Iterator[Any]:
+    yield mock.patch.object(SendLink, "readmit", return_value=None)
 
 
 # -- callers that go, and clients that end

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from .faults import Fault, FaultKind
 from .pump_plan import PRIMARY, SECONDARY, Crash, backlog
 
-__all__ = ["ClientKnobs", "ClientPlan", "Deed", "PlannedCall", "draw_client_plan"]
+__all__ = ["ClientKnobs", "ClientPlan", "Deed", "PlannedCall", "draw_client_plan", "draw_convoy_plan"]
 
 _PATHS = ("orders", "bills")
 _HORIZON = 40.0
@@ -157,6 +157,40 @@ def draw_client_plan(seed: int) -> ClientPlan:
     )
     calls, faults = _calls(chance, knobs), _faults(chance, knobs)
     return ClientPlan(seed, knobs, calls, faults, _crashes(chance), _deeds(chance))
+
+
+def draw_convoy_plan(seed: int) -> ClientPlan:
+    """Single messages that come in bursts while the primary is away, so that many wait for one queue."""
+    plan = draw_client_plan(2 * seed + 1)  # a sender takes one call at a time
+    chance = random.Random(f"convoy {seed}")
+    bursts = [round(chance.uniform(8, 25), 4) for _ in range(chance.randint(2, 5))]
+    calls = [
+        PlannedCall(
+            (f"m{number:03}",),
+            caller := chance.randrange(12),
+            chance.choice(_PATHS),
+            chance.choice((None, None, None, f"s{caller}")),
+            chance.choice(bursts),
+            chance.choice(("one", "one", "one", "one", "schedule", "list")),
+            chance.choice((None, None, 1.0, 20.0)),
+            round(10 ** chance.uniform(-3, 0.5), 4) if chance.random() < 0.15 else None,
+            is_pipelined=True,
+            is_large=plan.knobs.is_narrow and chance.random() < 0.05,
+        )
+        for number in range(chance.randint(20, 80))
+    ]
+    faults = [Fault("refuse", PRIMARY, 1.0, 30.0)]
+    for begin in chance.sample(bursts, len(bursts) // 2 + chance.randrange(2)):
+        kind: FaultKind = chance.choice((*_OUTAGES, "lose-answer", "busy", "slow"))
+        end = round(begin + chance.choice((0.5, 3.0, 15.0)), 4)
+        faults.append(Fault(kind, SECONDARY, begin, end, None, chance.choice((1.0, 0.5, 0.2))))
+    return replace(
+        plan,
+        calls=tuple(sorted(calls, key=lambda call: (call.at, call.ids))),
+        faults=tuple(sorted(faults, key=lambda fault: fault.begin)),
+        crashes=plan.crashes if chance.random() < 0.2 else (),
+        deeds=tuple(Deed("fail over", 5.0, path, 0.0) for path in _PATHS),
+    )
 
 
 def _deeds(chance: random.Random) -> tuple[Deed, ...]:

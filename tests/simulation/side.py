@@ -28,6 +28,7 @@ from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.client.direct.encoding import scheduled_copy
 from pairbus.pairing.names import parse_connection_string
+from pairbus.sdk.privates import enclose
 
 from .loop import current_process
 from .namespace import Attempt, Connection, Link, LostWord, SimulatedNamespace
@@ -242,8 +243,12 @@ class SimulatedSide:
     def make_batch(self, kind: type[B], size: int) -> B:
         return kind(size)
 
-    def enclose(self, payload: bytes, *routing: Any) -> None:
-        """Senders are given messages, not their bytes."""
+    def enclose(
+        self, payloads: Sequence[bytes], message_id: Any, session_id: Any, partition_key: Any
+    ) -> ServiceBusMessageBatch | None:
+        return enclose(
+            payloads, message_id=message_id, session_id=session_id, partition_key=partition_key, keywords={}
+        )
 
     def check_entity(self, path: str) -> None:
         """Every entity can be sent to."""

@@ -13,11 +13,18 @@ from .pump_plan import PRIMARY, SECONDARY
 from .search import report, search
 
 HISTORIES = 200
+CONVOYS = 40
 
 
 @pytest.mark.timeout(300)
 def test_nothing_acknowledged_is_lost_and_every_call_ends() -> None:
     findings = search("client", 0, HISTORIES)
+    assert not findings, report(findings[0])
+
+
+@pytest.mark.timeout(300)
+def test_those_who_go_to_the_backlog_together_have_each_their_own_fate() -> None:
+    findings = search("convoy", 0, CONVOYS)
     assert not findings, report(findings[0])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -163,13 +163,13 @@ class SdkSide:
         return kind(size, **batch_keywords(self._sdk_client()))
 
     def enclose(
-        self, payload: bytes, message_id: Any, session_id: Any, partition_key: Any
+        self, payloads: Sequence[bytes], message_id: Any, session_id: Any, partition_key: Any
     ) -> ServiceBusMessageBatch | None:
-        """A batch with one message, which is encoded already, for the senders of this side; None if they are
-        better given the message itself.
+        """A batch of messages that are encoded already, for the senders of this side; None if they are
+        better given the messages themselves.
         """
         return enclose(
-            payload,
+            payloads,
             message_id=message_id,
             session_id=session_id,
             partition_key=partition_key,

@@ -4,7 +4,7 @@
 2. A queue that fails leaves the rotation, and so does one that is silent for as long as it may be, which a
    caller with little time does not wait for. All who wait for it choose another one, the failed message
    first, until one takes it, the caller's time is over, or the round is: each queue was tried once, or
-   `send_timeout` and `_ROUND_REST` have gone by. Queues are behind one address, so where one does not answer
+   its time has gone by. Queues are behind one address, so where one does not answer
    the links to the others are opened side by side, and the first that opens gets the message. A link of the
    SDK is a connection: `_SIDE_BY_SIDE` of them are tried at a time. Where these are silent until the round
    is over, so are the rest, which nobody asks.
@@ -16,16 +16,15 @@
    its queues are throttled alike: none leaves the rotation for it, and with the round that it has used up
    end those of all who wait behind it.
 6. The SDK is given a single message as bytes, in a batch: it takes many times as long as we do to write a
-   message, and a batch of one is to the service what the message is.
+   message, and a batch of one is to the service what the message is. Those who wait in line for it go in one
+   batch, see `rounds.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
 from typing import Any
@@ -33,7 +32,7 @@ from typing import Any
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from pairbus.client.direct.encoding import Weight, encode_to_enclose, routing_of, weigh, weigh_payload
+from pairbus.client.direct.encoding import Weight, weigh, weigh_payload
 from pairbus.client.observers.observer import AttemptOutcome, Sending, SendNote
 from pairbus.client.state.records import UNANSWERED, UNKNOWN, Records, RedirectRecord
 from pairbus.client.status import SendCounts
@@ -49,6 +48,7 @@ from pairbus.sdk.side import SdkSender, SdkSide
 from .calls import PrimaryAttempt
 from .link import SdkOperation, SendLink, fate_of
 from .message import Message, body_bytes, message_id_of, session_of
+from .rounds import Consignment, Convoy, Round, outcome_of
 from .surroundings import Surroundings
 from .ticket import Ending, Ticket
 from .wrapping import WrappedGroup, WrappedMessage, Wrapping
@@ -60,40 +60,10 @@ DEFAULT_LIMIT = 262_144
 _ASKED_QUEUES = 2
 # How many links are opened at a time after a queue was silent.
 _SIDE_BY_SIDE = 16
-# What a round may take beyond the time of one attempt.
-_ROUND_REST = 5.0
 # The first and the longest pause between two looks for a queue that answers, and how long each may take: the
 # SDK needs a second to open a link.
 _FIRST_LOOK, _LONGEST_LOOK = 1.0, 5.0
 _LOOK_LIMIT = 3.0
-
-# Hears of the queue, the ticket, and how the call ended: None if it was cancelled.
-_Observe = Callable[[str, Ticket, "Ending | None"], None]
-
-
-@dataclass(slots=True)
-class _Round:
-    """What one call wants done, which queues it has tried, and until when it may go on.
-
-    The time runs from its first turn: waiting in line takes none of it.
-    """
-
-    operation: SdkOperation
-    deadline: float | None
-    observe: _Observe | None = None
-    ticket: Ticket = field(default_factory=Ticket)
-    tried: set[str] = field(default_factory=set)
-    ends: float = math.inf
-
-    def begin(self, now: float, send_timeout: float) -> None:
-        """It has a turn; the first one counts."""
-        if self.ends == math.inf:
-            self.ends = now + send_timeout + _ROUND_REST
-
-    @property
-    def stops_at(self) -> float:
-        """The end of the round, or of the caller's time if that is earlier."""
-        return self.ends if self.deadline is None else min(self.ends, self.deadline)
 
 
 class BacklogRoute:
@@ -130,6 +100,7 @@ class BacklogRoute:
         self._silent_since: dict[str, float] = {}
         # The last throttled answer, and how many rounds ended by such answers.
         self._throttling, self._throttled_rounds = "", 0
+        self._convoys: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     async def send(self, path: str, attempt: PrimaryAttempt, *, counts: SendCounts) -> None:
@@ -139,7 +110,7 @@ class BacklogRoute:
         """
         call = attempt.call
         if not self._limits:
-            await self._on_a_queue(path, _Round(_open_link, attempt.deadline))
+            await self._on_a_queue(path, Round(_open_link, attempt.deadline))
         wrapping = self._wrapping(path)
         wrapped = [wrapping.wrap(message, call.when) for message in call.messages]
         taken = 0
@@ -196,27 +167,26 @@ class BacklogRoute:
     ) -> None:
         wrapped = group.messages
         unsure: list[str] = []
-
-        payload: bytes | None = None
+        given: Any = group.native
+        parcel = Consignment(given) if self._encloses and len(wrapped) == 1 else None
 
         async def transmit(sender: SdkSender) -> None:
-            nonlocal payload
-            native: Any = group.native
-            if self._encloses and len(wrapped) == 1:
-                # Here, where what cannot be written fails as the SDK's send would.
-                payload = encode_to_enclose(native, self.batch_limit - BATCH_RESERVE)
+            native = given
+            if parcel is not None:  # here, where what cannot be written fails as the SDK's send would
+                payload = parcel.encode(self.batch_limit - BATCH_RESERVE)
                 if payload is not None:
-                    native = self._side.enclose(payload, *routing_of(native)) or native
+                    native = self._side.enclose([payload], *parcel.routing) or native
             await sender.send_messages(native)
 
         def observe(queue: str, ticket: Ticket, ending: Ending | None) -> None:
-            outcome = _outcome(ending, ticket)
+            outcome = outcome_of(ending, ticket)
             counts["backlog"][outcome] += len(wrapped)
             if outcome == "unknown":
                 unsure.append(queue)
                 attempt.unsure += 1
             if self._observers.hear_sends or self._observers.hear_tallies:
                 fate = fate_of(ending, ticket)
+                payload = None if parcel is None else parcel.payload
                 weight = None if payload is None else weigh_payload(payload)
                 self._tell_sent(
                     path, wrapped, queue=queue, ticket=ticket, outcome=outcome, fate=fate, weight=weight
@@ -225,7 +195,8 @@ class BacklogRoute:
         taken: list[RedirectRecord] = []
         ids = [(one.message_id, one.session_id) for one in wrapped]
         try:
-            queue = await self._on_a_queue(path, _Round(transmit, attempt.deadline, observe))
+            wanted = Round(transmit, attempt.deadline, observe=observe, parcel=parcel)
+            queue = await self._on_a_queue(path, wanted)
             taken = self._rows(path, queue, ids)
             if attempt.unanswered:
                 taken += attempt.unanswered * self._rows(path, queue, ids, outcome=UNANSWERED)
@@ -234,7 +205,7 @@ class BacklogRoute:
             if taken or doubts:
                 await self._record([*taken, *doubts])
 
-    async def _on_a_queue(self, path: str, wanted: _Round) -> str:
+    async def _on_a_queue(self, path: str, wanted: Round) -> str:
         """Have something done on a queue of the rotation; the queue that did it."""
         sender = path_key(path)
         while True:
@@ -253,37 +224,47 @@ class BacklogRoute:
             if is_silent and sender not in self._openings:  # or somebody has begun it already
                 await self._open_others(sender, wanted)
 
-    async def _try_queue(self, queue: str, wanted: _Round) -> Ending:
+    async def _try_queue(self, queue: str, wanted: Round) -> Ending:
         """One queue: DONE, or why another one has to be tried. Raises what is the caller's to see."""
-        link, ticket = self._link(queue), wanted.ticket
-        ticket.begin()
+        link = self._link(queue)
+        wanted.begin()
         if link.is_busy:
             throttled = self._throttled_rounds
-            ending = await link.wait_turn(ticket, wanted.deadline)
+            ending = await self._wait_in_line(link, queue, wanted)
             if ending is not Ending.TURN:
                 if throttled != self._throttled_rounds and ending is Ending.ABANDONED:
                     raise self._throttled(link)
                 return ending
         else:
             link.take_turn()
-        wanted.begin(self._timers.now(), self._options.send_timeout)
+        wanted.set_out(self._timers.now(), self._options.send_timeout)
         try:
             while True:
                 ending = Ending.RESTED
                 if link.is_resting:
-                    ending = await link.rest_out(ticket, wanted.stops_at)
+                    ending = await link.rest_out(wanted, wanted.stops_at)
                 if ending is Ending.ABANDONED:
                     return ending
                 if ending is Ending.OUT_OF_TIME or self._timers.now() >= wanted.stops_at:
                     self._end_if_throttled(link, wanted)
                     return Ending.OUT_OF_TIME
                 ending = await self._call(link, queue, wanted)
-                if ending is Ending.DONE or self._leaves(queue, link, ticket, ending):
+                if ending is Ending.DONE or self._leaves(queue, link, wanted, ending):
                     return ending
         finally:
             link.pass_turn()
 
-    def _end_if_throttled(self, link: SendLink, wanted: _Round) -> None:
+    async def _wait_in_line(self, link: SendLink, queue: str, wanted: Round) -> Ending:
+        """TURN, or how it ended without one: called away, or in a convoy."""
+        ending: Ending | None = None
+        try:
+            ending = await link.wait_turn(wanted, wanted.deadline)
+            return ending
+        finally:
+            wanted.leave_convoy(ending)
+            wanted.tell(queue, ending)
+
+    def _end_if_throttled(self, link: SendLink, wanted: Round) -> None:
         """Rule 5: the link rests for longer than the round goes on."""
         if link.rests_until >= wanted.stops_at == wanted.ends:
             self._throttled_rounds += 1
@@ -294,27 +275,81 @@ class BacklogRoute:
         wait = max(link.rests_until - self._timers.now(), 0.0)
         return BacklogUnavailableError(len(self.queues), retry_after=wait, last_failure=self._throttling)
 
-    async def _call(self, link: SendLink, queue: str, wanted: _Round) -> Ending:
-        ticket = wanted.ticket
+    async def _call(self, link: SendLink, queue: str, wanted: Round) -> Ending:
         ending: Ending | None = None
         try:
             ending = await link.call(
-                ticket,
+                wanted,
                 self._learning(queue, wanted.operation),
                 limit=self._options.send_timeout,
                 deadline=wanted.stops_at,
             )
             return ending
         finally:  # also if the caller is cancelled: the message may have been taken
-            if ticket.called_at is not None and wanted.observe is not None:
-                is_sent = ticket.is_sent
-                while ticket.unknown:
-                    ticket.unknown, ticket.is_sent = ticket.unknown - 1, True
-                    wanted.observe(queue, ticket, None)
-                ticket.is_sent = is_sent
-                wanted.observe(queue, ticket, ending)
+            wanted.tell(queue, ending)
 
-    async def _open_others(self, sender: str, wanted: _Round) -> None:
+    # -- several at once
+
+    def _lead(self, queue: str, link: SendLink) -> bool:
+        """Send the first in line on their way together; False if there are not several."""
+        if queue not in self._limits:
+            return False
+        now, limit = self._timers.now(), self._options.send_timeout
+        convoy = Convoy(self.batch_limit - BATCH_RESERVE, until=now + limit)
+        link.take_along(convoy.takes)
+        if len(convoy.rounds) < 2:
+            link.readmit(convoy.disband())
+            return False
+        for each in convoy.rounds:
+            each.set_out(now, limit)
+        link.take_turn()
+        task = asyncio.get_running_loop().create_task(self._send_convoy(link, queue, convoy))
+        self._convoys.add(task)
+        task.add_done_callback(self._convoys.discard)
+        return True
+
+    async def _send_convoy(self, link: SendLink, queue: str, convoy: Convoy) -> None:
+        ending = Ending.ABANDONED
+        try:
+            ending = await link.call(
+                convoy, partial(self._transmit, convoy), limit=self._options.send_timeout, deadline=None
+            )
+        finally:
+            self._convoy_ended(link, queue, convoy, ending)
+            link.pass_turn()
+
+    async def _transmit(self, convoy: Convoy, sender: SdkSender) -> None:
+        parcels = [each.parcel for each in convoy.rounds if each.parcel is not None]
+        payloads = [parcel.payload for parcel in parcels if parcel.payload is not None]
+        batch = self._side.enclose(payloads, *parcels[0].routing)
+        if batch is None:
+            batch = self._new_batch(self.batch_limit - BATCH_RESERVE)
+            for parcel in parcels:
+                batch.add_message(parcel.native)
+        await sender.send_messages(batch)
+
+    def _convoy_ended(self, link: SendLink, queue: str, convoy: Convoy, ending: Ending) -> None:
+        """Let everybody in it go on, in order, before those behind it."""
+        rounds = convoy.disband()
+        action = Action.REMOVE
+        if ending is Ending.FAILED and convoy.error is not None:
+            action = judge_backlog(describe(convoy.error), self._options).action
+        if action in (Action.RAISE, Action.THROTTLED):
+            for each in rounds:
+                each.tell(queue, ending)
+                each.begin()
+                if action is Action.RAISE:
+                    each.parcel = None
+            link.readmit(rounds)
+        else:
+            for each in rounds:
+                each.end(ending)
+        if ending is not Ending.DONE and action is not Action.RAISE:
+            self._leaves(queue, link, convoy, ending)
+
+    # -- a queue that does not answer
+
+    async def _open_others(self, sender: str, wanted: Round) -> None:
         """Open links to the queues that are left; the sender goes on with the first that opens."""
         now, ends = self._timers.now(), wanted.stops_at
         left = [queue for queue in self.rotation.usable(now) if queue not in wanted.tried]
@@ -347,12 +382,11 @@ class BacklogRoute:
                 break
         return None
 
-    async def _wait_for_opening(self, sender: str, wanted: _Round) -> None:
+    async def _wait_for_opening(self, sender: str, wanted: Round) -> None:
         """What was behind the failed message stays behind it, and follows it to its queue."""
-        ticket = wanted.ticket
-        waiter = ticket.waiter(asyncio.get_running_loop())
-        self._openings[sender].add_done_callback(lambda _: ticket.end(Ending.TURN))
-        timer = None if wanted.deadline is None else self._timers.call_at(wanted.deadline, ticket.expire)
+        waiter = wanted.waiter(asyncio.get_running_loop())
+        self._openings[sender].add_done_callback(lambda _: wanted.end(Ending.TURN))
+        timer = None if wanted.deadline is None else self._timers.call_at(wanted.deadline, wanted.expire)
         try:
             await waiter
         finally:
@@ -388,7 +422,7 @@ class BacklogRoute:
         self._remove(queue, link, failure.summary)
         return True
 
-    def _check(self, wanted: _Round, now: float) -> None:
+    def _check(self, wanted: Round, now: float) -> None:
         self._check_sides()
         if wanted.deadline is not None and now >= wanted.deadline:
             raise OperationTimeoutError(
@@ -536,6 +570,7 @@ class BacklogRoute:
                 timers=self._timers,
                 width=self._side.width,
                 idle_closure=self._idle_closure,
+                lead=partial(self._lead, queue) if self._encloses else None,
             )
         return link
 
@@ -545,13 +580,3 @@ class BacklogRoute:
 
 async def _open_link(sender: SdkSender) -> None:
     await sender.__aenter__()
-
-
-def _outcome(ending: Ending | None, ticket: Ticket) -> AttemptOutcome:
-    if ending is Ending.DONE:
-        return "ok"
-    if not ticket.is_sent:
-        return "failed"
-    if ending is not Ending.FAILED or ticket.error is None:
-        return "unknown"
-    return "failed" if describe(ticket.error).is_outcome_known else "unknown"

@@ -26,13 +26,14 @@ Theory of operation
 8. A sender with several callers that is buried for the sake of one is left to the others until their calls
    end: it closes after them. Only a call that has waited for a while is a reason to bury it; a caller that
    is cancelled sooner has other reasons than the peer.
+9. Where several wait in line, whoever uses the link may take the turn for some of them at once (`lead`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from pairbus.pairing.failures import Fate
@@ -83,16 +84,19 @@ class SendLink:
         width: int = 1,
         idle_closure: Callable[[BaseException, float], Fate | None] | None = None,
         on_late: Callable[[BaseException | None], object] | None = None,
+        lead: Callable[[SendLink], bool] | None = None,
     ) -> None:
         """`width` is how many calls a sender takes at once; `idle_closure` tells what became of a call whose
         error after so many idle seconds is rule 6's, and None where it is not; `on_late` hears what the SDK
-        raised, or None for a success, in a call that had been abandoned.
+        raised, or None for a success, in a call that had been abandoned; `lead` is asked whether it has taken
+        the turn for the first in line.
         """
         self._open_sender = open_sender
         self._graveyard = graveyard
         self._timers = timers
         self._idle_closure = idle_closure
         self._on_late = on_late
+        self._lead = lead
         self._loop = asyncio.get_running_loop()
         self._sender: SdkSender | None = None
         self._waiting: deque[Ticket] = deque()
@@ -175,10 +179,21 @@ class SendLink:
         if self._evacuation is not None and not self._callers:
             self._end_evacuation()
         while self._waiting and not self.is_busy:
-            if self._waiting.popleft().end(Ending.TURN):
+            if self._lead is not None and len(self._waiting) > 1 and not self.is_resting and self._lead(self):
+                break
+            if self._waiting and self._waiting.popleft().end(Ending.TURN):
                 self._taken += 1
         if self._is_closing and not self._taken:
             self.discard()
+
+    def take_along(self, takes: Callable[[Ticket], bool]) -> None:
+        """Take out of the line, from its front, all that somebody takes."""
+        while self._waiting and (not self._waiting[0].is_waiting or takes(self._waiting[0])):
+            self._waiting.popleft()
+
+    def readmit(self, tickets: Sequence[Ticket]) -> None:
+        """Put those who were taken along back to the front of the line; they have not ceased to wait."""
+        self._waiting.extendleft(reversed(tickets))
 
     def send_away(self) -> None:
         """Abandon all who wait in line."""

@@ -66,6 +66,11 @@ class Ticket:
         self.is_abandoned = False
         self.called_at = None
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for somebody to end it."""
+        return self._waiter is not None and not self._waiter.done()
+
     # -- being called away
 
     def end(self, ending: Ending) -> bool:
