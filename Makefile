@@ -23,7 +23,7 @@ FAST := access amqp backlog cost engine filters guards ledger pairing store
 SLOW := backlog/test_preflight backlog/test_redrive ledger/test_exactness ledger/test_fleet_histories ledger/test_kills
 SLOW += ledger/test_retention store/test_damage store/test_failed_turn
 
-.PHONY: help setup demo check fast collected node-packages test test-azure coverage test-all bench soak lint format lock reference release clean docs
+.PHONY: help setup demo check fast collected node-packages test types tests test-azure coverage test-all bench soak lint ruff format lock reference release clean docs
 .DEFAULT_GOAL := help
 
 help:
@@ -67,10 +67,12 @@ demo: $(READY)
 		echo "demo: there is no Java here, so a pump drains in the place of Spark"; engine=--no-spark; fi; \
 	$(BIN)/pairbus drill $$engine $(if $(LIVE),--live) --report build/pairbus-drill.html
 
-lint: $(READY)
+lint: ruff
+	$(BIN)/mypy
+
+ruff: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 
 # Imports the tests of a run, which leaves them rewritten: workers that begin at once would each rewrite all of them.
 collected: $(READY)
@@ -85,19 +87,23 @@ $(CLASSES)/.made: $(LOCKED) | $(READY)
 node-packages: $(READY)
 	@$(BIN)/python -c "from tests.conftest import install_all_node_packages as install; install()"
 
-# mypy has one core for itself; what every test needs is made on the other one.
-BESIDE := $(MAKE) --no-print-directory --jobs --output-sync
-
 # Here the tests do not wait for mypy, nor it for them: neither takes two cores all the time.
 check: $(READY)
-	@$(BESIDE) lint fast TESTS="$(FAST:%=tests/%) $(SLOW:%=--ignore=tests/%.py)"
+	@$(MAKE) --no-print-directory --jobs --output-sync lint fast TESTS="$(FAST:%=tests/%) $(SLOW:%=--ignore=tests/%.py)"
 
 # They wait for little: a worker more than cores costs its start and no more is gained.
 fast: collected
 	$(PYTEST) -n 3 -q $(TESTS)
 
-test: $(READY)
-	@$(BESIDE) lint collected node-packages $(CLASSES)/.made
+# Here neither: mypy works beside what every test needs, and beside the first tests. What it has found stands last.
+test: ruff
+	@mkdir -p build
+	@$(MAKE) --no-print-directory --jobs --keep-going types tests; ended=$$?; cat build/types.txt; exit $$ended
+
+types: $(READY)
+	@$(BIN)/mypy > build/types.txt 2>&1
+
+tests: collected node-packages $(CLASSES)/.made
 	$(PYTEST) $(PARALLEL)
 
 test-all: $(READY)
