@@ -12,8 +12,8 @@ from .faults import Fault
 from .pump_plan import PRIMARY, SECONDARY
 from .search import report, search
 
-HISTORIES = 200
-CONVOYS = 40
+HISTORIES = 40
+CONVOYS = 10
 
 
 @pytest.mark.timeout(300)

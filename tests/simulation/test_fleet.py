@@ -12,7 +12,7 @@ from pairbus.client.fleet import fleet
 from .fleet_history import FleetHistory, FleetPlan, play_fleet
 from .search import find, report, search
 
-HISTORIES = 25
+HISTORIES = 8
 INTERVAL = 60.0
 
 
@@ -64,4 +64,4 @@ def test_a_right_that_does_not_go_round_would_be_noticed(monkeypatch: pytest.Mon
     """Word that is never told, and a slot that is kept after a good ping: none of the others comes back."""
     monkeypatch.setattr(fleet.Fleet, "tell", lambda *_: None)
     monkeypatch.setattr(fleet._Member, "let_go", lambda _: None)
-    assert next(find("fleet", range(HISTORIES)), None) is not None
+    assert next(find("fleet", range(100)), None) is not None

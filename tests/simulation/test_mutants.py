@@ -9,7 +9,7 @@ import pytest
 from . import client_mutants, pump_mutants  # noqa: F401 - they put theirs into the list
 from .mutants import MUTANTS, catch
 
-# Found within a second or two; `make soak` asks for all of them.
+# Found within a second; `make soak` asks for all of them.
 FEW = (
     "complete before send",
     "complete before the receipt",
@@ -17,7 +17,6 @@ FEW = (
     "forget the message id",
     "send behind a failed head",
     "drop on an empty rotation",
-    "forget what was spooled",
     "never ping",
 )
 CHOSEN = tuple(MUTANTS) if os.environ.get("PAIRBUS_SIMULATION_MUTANTS") == "all" else FEW

@@ -6,7 +6,7 @@ import pytest
 
 from .search import report, search
 
-HISTORIES = 300
+HISTORIES = 50
 
 
 @pytest.mark.timeout(300)
