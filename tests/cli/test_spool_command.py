@@ -84,8 +84,21 @@ def test_status_tells_of_it_too(state: Path) -> None:
     done = call("status", "--state", str(state))
     assert "1 message was refused and is kept" in done.stdout
     assert "1 part is damaged and is kept" in done.stdout
+    assert "spool: clients that are gone have left" in done.stdout
     done = call("status", "--state", str(state), "--json")
-    assert [one["message_id"] for one in json.loads(done.stdout)["spool"]["refused"]] == ["r0"]
+    found = json.loads(done.stdout)["spool"]
+    assert [one["message_id"] for one in found["refused"]] == ["r0"]
+    files = {one.file for one in list_waiting(spool_dir(state))}
+    assert found["bytes_left"] == sum(file.stat().st_size for file in files) > 0
+
+
+def test_status_tells_nothing_of_what_a_running_client_holds(tmp_path: Path) -> None:
+    store = SpoolStore.create(spool_dir(tmp_path))
+    record = SpoolRecord("orders", 1, pack([ServiceBusMessage("w")], scheduled_for=None, stays=False))
+    store.append(LineKey.of("orders"), [record])
+    assert "spool" not in call("status", "--state", str(tmp_path)).stdout
+    store.close()
+    assert "spool: clients that are gone have left" in call("status", "--state", str(tmp_path)).stdout
 
 
 def test_show_tells_all_of_a_message(state: Path) -> None:
@@ -157,7 +170,7 @@ def test_replay_sends_what_is_left_and_what_is_named(state: Path, pairbus_broker
     }  # fmt: skip
     assert done.returncode == 0
     done = send(state, pairbus_broker, "one")
-    assert (done.returncode, done.stdout) == (0, "1 sent, 0 refused again, 0 waiting\n")
+    assert (done.returncode, done.stdout) == (0, "1 sent, 0 refused, 0 waiting\n")
     assert list_refused(state) == []
 
 
@@ -167,7 +180,7 @@ def test_what_is_refused_again_is_kept_again_and_1(state: Path, pairbus_broker: 
     spool, message = spool_dir(state), ServiceBusMessage("no session", message_id="r1")
     keep_refused(spool, "three", path="strict", message=message, when=None, reason="before", at=6.0)
     done = send(state, pairbus_broker, "--all")
-    assert (done.returncode, done.stdout) == (1, "3 sent, 1 refused again, 0 waiting\n")
+    assert (done.returncode, done.stdout) == (1, "3 sent, 1 refused, 0 waiting\n")
     [kept] = list_refused(state)
     assert kept.message_id == "r1"
     assert kept.reason != "before"
@@ -179,7 +192,7 @@ def test_what_turns_out_to_be_damaged_was_not_sent_and_is_1(state: Path, pairbus
     store.append(LineKey.of("orders"), [SpoolRecord("orders", 7, b"no message")])
     store.close()
     done = send(state, pairbus_broker)
-    assert (done.returncode, done.stdout) == (1, "2 sent, 0 refused again, 0 waiting\n")
+    assert (done.returncode, done.stdout) == (1, "2 sent, 0 refused, 0 waiting\n")
     assert "1 parts are damaged and were put aside" in done.stderr
 
 
@@ -188,7 +201,7 @@ def test_what_no_side_takes_is_kept_and_3(state: Path, pairbus_broker: Broker) -
         pairbus_broker[side].faults.set("refuse")
     done = send(state, pairbus_broker, "one", "--timeout", "0.5")
     assert done.returncode == 3
-    assert "0 sent, 0 refused again, 3 waiting" in done.stdout
+    assert "0 sent, 0 refused, 3 waiting" in done.stdout
     assert "no side has taken what waits" in done.stderr
     found = ask(state, "ls")
     assert sorted(one["message_id"] for one in found["waiting"]) == ["r0", "w0", "w1"]
@@ -199,7 +212,7 @@ def test_files_of_other_names_are_sent_too(state: Path, pairbus_broker: Broker) 
     [file] = spool_dir(state).glob("*-*-*/*.spool")
     file.rename(file.with_name("saved by hand.spool"))
     done = send(state, pairbus_broker)
-    assert (done.returncode, done.stdout) == (0, "2 sent, 0 refused again, 0 waiting\n")
+    assert (done.returncode, done.stdout) == (0, "2 sent, 0 refused, 0 waiting\n")
     assert pairbus_broker["contoso"].message_count("orders") == 2
     assert ask(state, "ls")["waiting"] == []
 
@@ -242,7 +255,7 @@ def test_directories_with_the_names_of_files_are_none(state: Path, pairbus_broke
     assert len(ask(state, "drop", "--all")["dropped"]) == 2
     pairbus_broker["contoso"].create_queue("orders")
     done = send(state, pairbus_broker)
-    assert (done.returncode, done.stdout) == (0, "2 sent, 0 refused again, 0 waiting\n")
+    assert (done.returncode, done.stdout) == (0, "2 sent, 0 refused, 0 waiting\n")
 
 
 def test_what_waits_for_an_entity_can_be_dropped_unless_a_client_holds_it(state: Path) -> None:

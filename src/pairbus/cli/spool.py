@@ -134,7 +134,7 @@ def replay(
     """Send what was refused once more, and what clients have left that are gone.
 
     NAME is a message that was refused, as `pairbus spool ls` lists it. Mend first why it was refused. Exit
-    code 1: something was refused again, or is damaged; 3: something waits for a side to take it.
+    code 1: something was refused, or is damaged; 3: something waits for a side to take it.
     """
     settings = choice.resolve(state=state, overrides={"enable_spool": True})
     directory = _existing(settings.state_dir)
@@ -161,7 +161,7 @@ def replay(
         found = {"sent": sent, "refused": refused, "waiting": waiting, "damaged": len(damaged)}
         print_json({**found, "reason": reason})
     else:
-        click.echo(f"{sent:,} sent, {refused:,} refused again, {waiting:,} waiting")
+        click.echo(f"{sent:,} sent, {refused:,} refused, {waiting:,} waiting")
         if damaged:
             click.echo(f"{len(damaged):,} parts are damaged and were put aside: `pairbus spool ls`", err=True)
     if waiting:

@@ -63,6 +63,7 @@ class _Seen:
     clients: Sequence[ClientPicture]
     unreadable: Sequence[str]
     depth: BacklogDepth | None
+    bytes_left: int
     refused: Sequence[RefusedMessage]
     damaged: Sequence[DamagedBytes]
 
@@ -80,6 +81,7 @@ class _Seen:
             "unreadable": self.unreadable,
             "backlog": None if self.depth is None else _described(self.depth),
             "spool": {
+                "bytes_left": self.bytes_left,
                 "refused": [one.described() for one in self.refused],
                 "damaged": [one.described() for one in self.damaged],
             },
@@ -98,12 +100,18 @@ class _Seen:
             print_client(client, now=self.at)
         if self.name is not None and self.depth is not None:
             print_backlog(self.name, self.depth)
+        if self.bytes_left:
+            click.echo(
+                f"spool: clients that are gone have left {self.bytes_left:,} bytes; the next one with this "
+                "state directory sends them, or `pairbus spool replay`"
+            )
         print_aside(self.refused, self.damaged)
 
 
 def _look(settings: PairSettings | None, directory: Path) -> _Seen:
-    from pairbus.client.state.directory import status_dir
+    from pairbus.client.state.directory import spool_dir, status_dir
     from pairbus.client.state.spool_aside import list_damaged, list_refused
+    from pairbus.client.state.spool_survey import count_bytes_left
     from pairbus.client.state.status_file import read_status_files, unreadable_status_files
 
     depth = None if settings is None else asyncio.run(_read_depth(settings))
@@ -115,6 +123,7 @@ def _look(settings: PairSettings | None, directory: Path) -> _Seen:
         clients=read_status_files(status_dir(directory), now=now),
         unreadable=unreadable_status_files(status_dir(directory)),
         depth=depth,
+        bytes_left=count_bytes_left(spool_dir(directory)),
         refused=list_refused(directory),
         damaged=list_damaged(directory),
     )

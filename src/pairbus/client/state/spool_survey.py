@@ -48,8 +48,16 @@ def list_unreadable(spool: Path, *, now: float) -> list[tuple[Path, int]]:
 
 def list_left(spool: Path) -> list[WaitingMessage]:
     """Those of processes that are gone alone: nobody sends them before the next client begins."""
-    stores = [store for store in store_directories(spool) if not is_held(store)]
-    return [message for store in stores for file in spool_files(store) for message in _waiting_in(file)]
+    return [message for file in _files_left(spool) for message in _waiting_in(file)]
+
+
+def count_bytes_left(spool: Path) -> int:
+    """How large the files of these are: no file is read, and some of it may have been sent."""
+    return sum(file.stat().st_size for file in _files_left(spool))
+
+
+def _files_left(spool: Path) -> list[Path]:
+    return [file for store in store_directories(spool) if not is_held(store) for file in spool_files(store)]
 
 
 def _files_of(spool: Path) -> list[Path]:
