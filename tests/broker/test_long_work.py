@@ -304,6 +304,36 @@ def test_whoever_comes_meanwhile_waits_and_is_served(broker: Broker, monkeypatch
     assert counts(busy, "orders") == [MANY["orders"] + 1]
 
 
+def test_who_says_little_meanwhile_is_told_to_stop_when_more_comes(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To stop a socket and to let it go on are two calls of the system, for each of a hundred connections."""
+    held, busy = Held(monkeypatch, broker), broker["busy"]
+    with connect(busy) as second, connect(busy) as client:
+        link = second.attach("orders", sends=True)
+        second.await_event(LinkFlowed)
+        (peer,) = (one for one in broker._hosts["busy"].peers if one.endpoints)
+        begin_batch(client, "orders")
+        wait_until(lambda: held.stands)
+
+        def send() -> None:
+            link.send(encode_data(b"second"), tag=b"one")
+            second.flush()
+
+        send()
+        wait_until(lambda: peer._is_waiting)
+        assert peer._reads
+        send()
+        wait_until(lambda: not peer._reads)
+        send()  # which is left in the kernel
+        held.goes_on = True
+        answered = 0
+        while answered < 3:
+            answered += len(second.await_event(Settled).delivery_ids)
+        wait_until(lambda: peer._reads)
+    assert counts(busy, "orders") == [MANY["orders"] + 3]
+
+
 def test_a_heartbeat_meanwhile_lets_nothing_else_be_done(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from enum import Enum
 
 from pairbus.amqp.connection import Connection
 from pairbus.amqp.events import ProtocolEvent
@@ -15,7 +16,7 @@ from pairbus.amqp.events import ProtocolEvent
 class Heartbeat:
     """The timer of one connection."""
 
-    __slots__ = ("_at", "_machine", "_tell", "_timer")
+    __slots__ = ("_at", "_machine", "_state", "_tell", "_timer")
 
     def __init__(self, machine: Connection, tell: Callable[[list[ProtocolEvent]], None]) -> None:
         """`tell` is told what has come of it."""
@@ -23,9 +24,16 @@ class Heartbeat:
         self._tell = tell
         self._timer: asyncio.TimerHandle | None = None
         self._at = math.inf
+        # That of the machine when it was last asked.
+        self._state: Enum | None = None
 
     def arm(self) -> None:
-        """Come back for the next heartbeat or time-out. Both mostly move away: a timer may come too early."""
+        """Come back for the next heartbeat or time-out. While the machine's state stays as it is, both only
+        move away: a timer may come too early, and the machine is not asked after every turn.
+        """
+        if self._machine.state is self._state:
+            return
+        self._state = self._machine.state
         due = self._machine.next_deadline
         if due is not None and due < self._at:
             self.stop()
@@ -39,5 +47,5 @@ class Heartbeat:
             self._timer.cancel()
 
     def _beat(self) -> None:
-        self._timer, self._at = None, math.inf
+        self._timer, self._at, self._state = None, math.inf, None
         self._tell(self._machine.tick(time.monotonic()))

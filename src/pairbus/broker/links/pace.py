@@ -22,6 +22,9 @@ LARGEST_COPIED = MOST_OUTPUT + 128 * 1024
 # What the event loop itself would read at once. A sender that pipelines fills it, and a turn with it.
 MEMBER_READ = 256 * 1024
 STRANGER_READ = 16 * 1024
+# Bytes that may wait, while a namespace decides at length, and one more read is taken. Of a hundred
+# connections nearly all come at such a time: to stop each and let it go on costs as much as the reads do.
+LITTLE = 64 * 1024
 
 # Frames of one read, and the effort spent on those that are not usual messages.
 MOST_FRAMES = 1024

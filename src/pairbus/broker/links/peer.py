@@ -3,12 +3,12 @@
 1. Bytes go into the machine; its events are handed to the endpoint of the link that they concern. What the
    machine wants to say stays in it until the host flushes the peer at the end of the turn.
 2. It does no more in one turn than its share (`pace`). What is left waits, from the newest to the oldest, in
-   `_input`, in the machine and in `_todo`, and nothing is read meanwhile.
+   `_input`, in the machine and in `_todo`, and nothing is read meanwhile. (One that has said little while
+   its namespace decides at length is told to stop only when it says more, see `LITTLE`.)
 3. Answers that cannot leave hold up what asks for more: while the socket takes no bytes (`_is_clogged`), or
    enough for one turn waits to be flushed (`is_full`), nothing is read, done or given out. Whoever reads
    nothing for `read_timeout` is cut.
-4. Heartbeats and idle time-outs are each connection's own. They concern the socket, so that their time is the
-   machine's, not the broker's clock, which a test may turn.
+4. Heartbeats and idle time-outs are each connection's own (`heartbeat`).
 """
 
 import asyncio
@@ -48,7 +48,7 @@ from .endpoint import LinkEndpoint
 from .farewell import Farewell
 from .heartbeat import Heartbeat
 from .machine import make_machine
-from .pace import MEMBER_SLICE, MOST_OUTPUT, STRANGER_READ, STRANGER_SLICE
+from .pace import LITTLE, MEMBER_SLICE, MOST_OUTPUT, STRANGER_READ, STRANGER_SLICE
 from .requests import MOST_WAITING_BYTES, AnswerEndpoint, AnswerLinks
 from .sasl import sign_in
 
@@ -116,6 +116,8 @@ class Peer(Direct):
         self._input = self._input + data if self._input else data
         if not self._is_busy:
             self._work()
+        elif self._reads:
+            self._adjust_reading()
 
     @property
     def is_deaf(self) -> bool:
@@ -144,8 +146,9 @@ class Peer(Direct):
             return
         self.host.time.catch_up()
         if self.host.decisions.are_made:
-            self._is_waiting = True
-            self._go_on_later()
+            self._is_waiting = self._is_busy = True
+            if len(self._input) > LITTLE:
+                self._adjust_reading()
             self.host.decisions.when_free(self._stop_waiting)
             return
         now, is_stranger = time.monotonic(), not self.machine.trusted
