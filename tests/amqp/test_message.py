@@ -23,6 +23,7 @@ from pairbus.amqp.message import (
     encode_value,
     scan,
     scan_plain,
+    split_batch,
 )
 from pairbus.amqp.types import Described, Symbol, Timestamp, UInt, ULong
 from tests.amqp.values import TEXT, VALUES, same
@@ -357,3 +358,40 @@ def test_what_most_clients_send_is_found_at_a_glance() -> None:
     assert scan(payload).header.durable  # which is known from then on
     assert scan_plain(payload) is not None
     assert scan_plain(encode_data(b"x" * 300)) is not None
+    assert scan_plain(properties + encode_data(b"short")) is not None
+
+
+_batch_sections = st.lists(
+    st.sampled_from(
+        [
+            encode_data(b"x" * 300),
+            encode_data(b"short"),
+            encode_data(b""),
+            encode_properties(Properties(message_id="1")),
+            encode_properties(Properties(message_id="1" * 300)),
+            encode_header(Header(durable=True)),
+            encode_value("x"),
+        ]
+    ),
+    max_size=6,
+)
+
+
+@given(_batch_sections, st.integers(0, 700), st.binary(max_size=3))
+def test_a_batch_is_split_at_a_glance_as_a_scan_would_split_it(
+    sections: list[bytes], at: int, others: bytes
+) -> None:
+    payload = b"".join(sections)
+    for given_ in (payload, payload[:at] + others + payload[at + len(others) :], payload[:at]):
+        try:
+            expected = scan(given_).data_sections()
+        except DecodeError:
+            with pytest.raises(DecodeError):
+                split_batch(given_)
+        else:
+            assert split_batch(given_) == expected
+
+
+def test_a_batch_of_too_many_sections_is_refused() -> None:
+    with pytest.raises(DecodeError, match="too many"):
+        split_batch(encode_data(b"") * (MAX_SECTIONS + 1))

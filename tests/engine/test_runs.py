@@ -7,6 +7,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,6 +96,27 @@ def test_a_run_is_taken_as_if_each_had_come_alone(kinds: list[str], queue: str) 
 @given(_runs, st.integers(0, 2_000))
 def test_a_run_fills_a_queue_no_more_than_each_alone_does(kinds: list[str], quota: int) -> None:
     check_alike(kinds, space_with(QueueSettings(), quota=quota), space_with(QueueSettings(), quota=quota))
+
+
+@given(_runs, st.sampled_from(sorted(QUEUES)))
+def test_a_batch_is_taken_as_if_each_had_come_alone(kinds: list[str], queue: str) -> None:
+    """Or refused as a whole, for what one of them is refused for."""
+    one, other = space_with(QUEUES[queue]), space_with(QUEUES[queue])
+    before = observe(one)
+    alone = send_alone(other, made(kinds))
+    if any(alone):
+        with pytest.raises(Refused) as refused:
+            one.send("orders", made(kinds), START)
+        assert refused.value.condition in alone
+        assert observe(one) == before
+        return
+    one.send("orders", made(kinds), START)
+    assert observe(one) == observe(other)
+    # Who has given out numbers is told in any order.
+    assert sorted(map(str, one.take_events())) == sorted(map(str, other.take_events()))
+    assert one.next_deadline() == other.next_deadline()
+    assert len(one.take_ready()) == len(other.take_ready())
+    check_books(one)
 
 
 def test_what_most_clients_send_is_taken_as_a_run() -> None:

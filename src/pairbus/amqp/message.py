@@ -338,8 +338,9 @@ def scan(payload: bytes) -> MessageSections:
     return MessageSections(payload, spans, size, size, "none")
 
 
-# How the sections of a usual message begin: a list of the 8 bit form, a binary of the 32 bit form.
+# How the sections of a usual message begin: a list of the 8 bit form, a binary of either form.
 _SHORT_HEADER, _SHORT_PROPERTIES, _LONG_DATA = b"\x00\x53\x70\xc0", b"\x00\x53\x73\xc0", b"\x00\x53\x75\xb0"
+_SHORT_DATA = b"\x00\x53\x75\xa0"
 
 
 def scan_plain(payload: bytes) -> tuple[Header, list[Any], bytes, bytes] | None:
@@ -357,12 +358,36 @@ def scan_plain(payload: bytes) -> tuple[Header, list[Any], bytes, bytes] | None:
         begin = at
         if payload[at : at + 4] == _SHORT_PROPERTIES:
             at += 5 + payload[at + 4]
-        if payload[at : at + 4] != _LONG_DATA or at + 8 + _u32(payload, at + 4)[0] != len(payload):
+        if _end_of_data(payload, at) != len(payload):
             return None
     except (IndexError, struct.error):
         return None
     values = _read_properties(payload, begin, at) if begin < at else []
     return header, values, payload[begin:at], payload[at:]
+
+
+def _end_of_data(payload: bytes, at: int) -> int:
+    """The end of a data section of the usual form; 0 if there is none."""
+    begin = payload[at : at + 4]
+    if begin == _LONG_DATA:
+        return at + 8 + int(_u32(payload, at + 4)[0])
+    return at + 5 + payload[at + 4] if begin == _SHORT_DATA else 0
+
+
+def split_batch(payload: bytes) -> list[bytes]:
+    """The messages of a batch: the binaries of its data sections. Clients write these alone, or behind the
+    properties of the first message; what is written otherwise is left to `scan`.
+    """
+    parts, at, size = list[bytes](), 0, len(payload)
+    try:
+        if payload[:4] == _SHORT_PROPERTIES:
+            at = 5 + payload[4]
+        while at < size and (end := _end_of_data(payload, at)):
+            parts.append(payload[at + (8 if payload[at + 3] == 0xB0 else 5) : end])
+            at = end
+    except (IndexError, struct.error):
+        at = 0
+    return parts if at == size and len(parts) <= MAX_SECTIONS else scan(payload).data_sections()
 
 
 # Which body section may follow which (part 3.2); 0 is the beginning.

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from .admission import Admission
-from .breath import breathe
+from .breath import breathe, slices
 from .context import Context, Space
 from .deadlines import NEVER, Alarm, timely
 from .duplicates import DuplicateHistory
@@ -25,6 +25,9 @@ from .schedule import Schedule
 from .settings import MEGABYTE, EntitySettings, QueueSettings, TopicSettings
 from .shelf import Shelf
 from .table import MessageTable
+
+# Messages that join a line in a moment.
+_FEW = 64
 
 
 class Entity(ABC):
@@ -147,6 +150,10 @@ class Entity(ABC):
     def take(self, messages: Sequence[Incoming], now: float) -> None:
         """Take messages that may come in."""
         self.accessed_at = now
+        if len(messages) > 1 and self.lines_up and all(map(_is_plain, messages)):
+            for few in slices(messages, _FEW):
+                self._line_up_incoming(few, now)
+            return
         for incoming in messages:
             if incoming.is_ping or (self.duplicates is not None and self._is_duplicate(incoming, now)):
                 continue
@@ -167,6 +174,11 @@ class Entity(ABC):
         if not (self._takes_messages and self.lines_up and self._admission.admit_each(messages)):
             return False
         self.accessed_at = now
+        self._line_up_incoming(messages, now)
+        return True
+
+    def _line_up_incoming(self, messages: Sequence[Incoming], now: float) -> None:
+        """Let messages join the line, which is all that is to be done with them."""
         first, expiry = self.last_sequence + 1, self._admission.expiry
         self.last_sequence += len(messages)
         self._context.advanced.add(self)
@@ -177,7 +189,6 @@ class Entity(ABC):
             ],
             now,
         )
-        return True
 
     @timely
     def schedule(self, messages: Sequence[Incoming], now: float) -> list[int]:
@@ -373,3 +384,7 @@ class Entity(ABC):
             # The life of a message begins when it is enqueued, be that late after a restart.
             message.expires_at += now - (message.scheduled_for or now)
         self._enqueue(message, now)
+
+
+def _is_plain(incoming: Incoming) -> bool:
+    return not incoming.is_ping and incoming.scheduled_for is None

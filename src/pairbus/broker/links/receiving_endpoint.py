@@ -11,10 +11,10 @@ from pairbus import conditions
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.events import ProtocolEvent, TransferReceived
 from pairbus.amqp.link import Link
-from pairbus.amqp.message import scan
+from pairbus.amqp.message import split_batch
 from pairbus.amqp.performatives import ACCEPTED, Accepted, AmqpError, Rejected, TransactionalState
 from pairbus.broker.counters import Counters, OperationKind
-from pairbus.broker.engine.breath import breathe
+from pairbus.broker.engine.breath import breathe, slices
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.transaction import NotedSend
@@ -33,6 +33,8 @@ SEND_CREDIT = 5000
 MOST_IN_BATCH = 4500
 # Bytes of a batch that is taken apart in a moment, however small its messages are.
 _SHORT = 4096
+# Messages that are counted in a moment.
+_FEW = 64
 
 
 class ReceivingEndpoint(LinkEndpoint):
@@ -218,10 +220,12 @@ class ReceivingEndpoint(LinkEndpoint):
 
 def count_sent(counters: Counters, connection: str, path: str, messages: Sequence[Incoming]) -> None:
     """Count messages that were taken."""
-    for message in messages:
-        kind = OperationKind.PING if message.is_ping else OperationKind.SEND
-        counters.count(path, connection, kind=kind, size=message.size)
-        breathe()
+    for few in slices(messages, _FEW):
+        sizes = [message.size for message in few if not message.is_ping]
+        counters.count_all(path, connection, kind=OperationKind.SEND, sizes=sizes)
+        if len(sizes) < len(few):
+            pings = [message.size for message in few if message.is_ping]
+            counters.count_all(path, connection, kind=OperationKind.PING, sizes=pings)
 
 
 def _size(event: TransferReceived) -> int:
@@ -248,7 +252,7 @@ def _parse(event: TransferReceived) -> list[Incoming]:
             conditions.MESSAGE_SIZE_EXCEEDED,
             f"The batch has {len(payload)} bytes. Large messages go one by one.",
         )
-    parts = scan(payload).data_sections()
+    parts = split_batch(payload)
     if len(parts) > MOST_IN_BATCH:
         raise Refused(
             conditions.ARGUMENT_ERROR,
