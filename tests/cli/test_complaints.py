@@ -61,6 +61,7 @@ def test_wrong_input_is_told(tmp_path: Path, arguments: list[str], code: int, sa
     [
         ["broker", "--memory", "--namespace", "a=0", "--ready-file"],
         ["messages", "export", "orders", "--primary-env", "P", "--force", "--file"],
+        ["dashboard", "--state", ".", "--address-file"],
     ],
 )
 def test_what_is_no_file_is_left_where_it_is(tmp_path: Path, arguments: list[str]) -> None:
@@ -170,7 +171,7 @@ def test_a_report_that_cannot_be_written_is_told_before_the_drill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "pairbus.cli.drill.os.access", lambda place, mode: False
+        "pairbus.cli.places.os.access", lambda place, mode: False
     )  # whoever runs the tests may
     done = call("drill", "--no-spark", "--report", str(tmp_path / "drill.html"))
     assert (done.returncode, done.stdout) == (2, "")

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from .access import signed_in
-from .candidates import offer_entities
 from .colours import coloured
 from .examples import examples
 from .exit_codes import FOUND, UNREACHABLE
 from .numbers import AT_LEAST_ONE, POSITIVE
 from .pairs import PairChoice, PairSettings, pair_options
-from .places import ENTITY_PATH
 from .progress import working
+from .shared_options import entities_option
 from .tables import counted, json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -35,15 +34,7 @@ _OUTAGE = 6 * 3600.0
     )
 )
 @pair_options
-@click.option(
-    "--entity",
-    "entities",
-    multiple=True,
-    type=ENTITY_PATH,
-    metavar="PATH",
-    shell_complete=offer_entities,
-    help="An entity to look at. Repeatable.",
-)
+@entities_option("--entity", "entities", "An entity to look at.")
 @click.option(
     "--outage", type=POSITIVE, default=_OUTAGE, metavar="SECONDS", help="The outage to be ready for."
 )

@@ -22,7 +22,7 @@ from .config import DEFAULT_CONFIG, find_config
 from .examples import examples
 from .numbers import POSITIVE
 from .pairs import PairChoice, pair_options
-from .places import DIRECTORY, FILE
+from .places import DIRECTORY, FILE, check_target
 from .prices import budget_option, choose_budget, choose_sheet, prices_option
 
 if TYPE_CHECKING:
@@ -109,6 +109,8 @@ def dashboard(
             f"Say what to show: --pair NAME, or --primary-env and --secondary-env, a {DEFAULT_CONFIG} with "
             "pairs, --state DIR, or the --ready-file of a broker"
         )
+    if address_file is not None:
+        check_target("--address-file", address_file)
     config = find_config(choice.config)
     watched = Watched(
         pairs=pairs,

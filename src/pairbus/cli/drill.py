@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -15,13 +14,13 @@ import click
 
 from pairbus import __version__
 from pairbus.errors import ConfigurationError
-from pairbus.plumbing.files import is_replaceable, publish
+from pairbus.plumbing.files import publish
 
 from .config import find_config
 from .examples import examples
 from .exit_codes import FOUND, INCOMPLETE
 from .numbers import AT_LEAST_ONE
-from .places import DIRECTORY, FILE
+from .places import DIRECTORY, FILE, check_target
 from .prices import choose_sheet, prices_option
 from .progress import working
 from .tables import json_option, print_json, print_table
@@ -236,16 +235,9 @@ def _list(*, as_json: bool) -> int:
 
 
 def _check_report(report: Path) -> None:
-    """Whether the report can be written is better known before the drill than after it."""
     if report.suffix == ".json":
         raise ConfigurationError(f"--report {report}: name the page, such as drill.html; JSON lies beside it")
-    place = report.absolute().parent
-    if not place.is_dir():
-        raise ConfigurationError(f"--report {report}: there is no directory {place}")
-    if not os.access(place, os.W_OK):
-        raise ConfigurationError(f"--report {report}: nothing may be written in {place}")
-    if not is_replaceable(report):
-        raise ConfigurationError(f"--report {report}: it is no file, and would be replaced by one")
+    check_target("--report", report)
 
 
 def _open_display(*, is_quiet: bool) -> Display:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import click
 
 from pairbus.errors import ConfigurationError
-from pairbus.plumbing.files import drafted, is_replaceable, write_all
+from pairbus.plumbing.files import drafted, write_all
 from pairbus.plumbing.ranges import ranges_of
 from pairbus.plumbing.toml_tables import parse_value
 
@@ -24,7 +24,7 @@ from .group import CommandGroup
 from .lines import property_value, read_json_lines, read_plain_lines
 from .namespaces import NamespaceChoice, confirm, namespace_options
 from .numbers import AT_LEAST_ONE
-from .places import ENTITY_PATH, FILE
+from .places import ENTITY_PATH, FILE, check_target
 from .progress import working
 from .send import send_all
 from .tables import counted, json_option, print_json, print_table, shown
@@ -359,10 +359,10 @@ def export_messages(
 
     Each line holds the message exactly (`amqp`) and readably (the rest). The file appears when it is whole.
     """
-    if target is not None and not is_replaceable(target):
-        raise ConfigurationError(f"--file {target}: it is no file; leave --file out for standard output")
-    if target is not None and target.exists() and not force:
-        raise ConfigurationError(f"--file {target}: there is such a file; say --force to replace it")
+    if target is not None:
+        check_target("--file", target)
+        if target.exists() and not force:
+            raise ConfigurationError(f"--file {target}: there is such a file; say --force to replace it")
     if as_json and target is None:
         raise ConfigurationError("--json needs --file, as standard output has the messages")
 
@@ -390,8 +390,6 @@ def _written(target: Path | None) -> Iterator[Callable[[str], None]]:
     if target is None:
         yield lambda line: click.echo(line, nl=False)
         return
-    if not target.parent.is_dir():
-        raise ConfigurationError(f"--file {target}: there is no directory {target.parent}")
     with drafted(target) as descriptor:
         yield lambda line: write_all(descriptor, line.encode())
 

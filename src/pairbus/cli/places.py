@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from pairbus.errors import ConfigurationError
+from pairbus.plumbing.files import is_replaceable
 
 if TYPE_CHECKING:
     from pairbus.stores.places import RecordPlace
@@ -31,7 +35,6 @@ class PlaceType(click.ParamType):  # type: ignore[type-arg] # older versions of 
     name = "directory|uri"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> RecordPlace:
-        from pairbus.errors import ConfigurationError
         from pairbus.stores.places import StoreUri, parse_place
 
         if value == "":
@@ -51,13 +54,23 @@ class EntityPath(click.ParamType):  # type: ignore[type-arg] # older versions of
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from pairbus.errors import ConfigurationError
         from pairbus.pairing.names import check_text
 
         try:
             return check_text(value)
         except ConfigurationError as error:
             self.fail(str(error), param, ctx)
+
+
+def check_target(option: str, file: Path) -> None:
+    """Whether a file can be put there is better known before the work than after it."""
+    place = file.absolute().parent
+    if not place.is_dir():
+        raise ConfigurationError(f"{option} {file}: there is no directory {place}")
+    if not os.access(place, os.W_OK):
+        raise ConfigurationError(f"{option} {file}: nothing may be written in {place}")
+    if not is_replaceable(file):
+        raise ConfigurationError(f"{option} {file}: it is no file, and would be replaced by one")
 
 
 DIRECTORY = _NamedPath(file_okay=False)

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pairbus.errors import ConfigurationError
-from pairbus.plumbing.files import SECRET, is_replaceable, publish
+from pairbus.plumbing.files import SECRET, publish
 
-from .places import FILE
+from .places import FILE, check_target
 
 if TYPE_CHECKING:
     from pairbus.broker.control import ControlClient
@@ -49,10 +48,7 @@ def remove_stale(ready_file: Path | None) -> None:
     """A program that waits for the file must not find that of an earlier run."""
     if ready_file is None:
         return
-    if not ready_file.parent.is_dir():
-        raise ConfigurationError(f"--ready-file {ready_file}: there is no directory {ready_file.parent}")
-    if not is_replaceable(ready_file):
-        raise ConfigurationError(f"--ready-file {ready_file}: it is no file, and would be replaced by one")
+    check_target("--ready-file", ready_file)
     ready_file.unlink(missing_ok=True)
 
 

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .backlogs import ChosenBacklog, choose_backlog
-from .candidates import offer_entities
 from .examples import examples
 from .exit_codes import INCOMPLETE
 from .numbers import DURATION, POSITIVE
 from .pairs import PairChoice, pair_options
-from .places import ENTITY_PATH
 from .progress import CLEAR_LINE, working
-from .shared_options import count_option, extra_option
+from .shared_options import count_option, entities_option, extra_option
 from .tables import counted, json_option, print_json, print_table, time_span
 
 if TYPE_CHECKING:
@@ -36,15 +34,7 @@ _DRAWN_EVERY = 0.2
 @pair_options
 @count_option
 @extra_option("Redrive those of")
-@click.option(
-    "--path",
-    "paths",
-    multiple=True,
-    type=ENTITY_PATH,
-    metavar="PATH",
-    shell_complete=offer_entities,
-    help="Only those for this entity. Repeatable.",
-)
+@entities_option("--path", "paths", "Only those for this entity.")
 @click.option(
     "--reason", "reasons", multiple=True, metavar="REASON", help="Only those with this reason. Repeatable."
 )

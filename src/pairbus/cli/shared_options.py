@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
+from .candidates import offer_entities
 from .numbers import AT_LEAST_ONE, INTERVAL
-from .places import DIRECTORY, PLACE
+from .places import DIRECTORY, ENTITY_PATH, PLACE
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -32,6 +33,19 @@ master_option = click.option(
 def extra_option(act: str) -> Callable[[_F], _F]:
     """Whether backlog queues beyond the count take part; `act` is what is done with them."""
     return click.option("--include-extra", is_flag=True, help=f"{act} backlog queues beyond the count too.")
+
+
+def entities_option(name: str, target: str, text: str) -> Callable[[_F], _F]:
+    """Queues and topics of the primary."""
+    return click.option(
+        name,
+        target,
+        multiple=True,
+        type=ENTITY_PATH,
+        metavar="PATH",
+        shell_complete=offer_entities,
+        help=f"{text} Repeatable.",
+    )
 
 
 def only_one(context: click.Context, option: click.Parameter, given: tuple[Any, ...]) -> Any:

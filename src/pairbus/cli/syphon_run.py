@@ -24,14 +24,20 @@ from pairbus.errors import ConfigurationError
 from pairbus.plumbing.collector import CalmCollector
 
 from .backlogs import ChosenBacklog, TransportName, choose_backlog, choose_pairs, job_state_dir
-from .candidates import offer_entities
 from .examples import examples
 from .exit_codes import FOUND, INCOMPLETE
 from .numbers import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE
 from .pairs import PairChoice, pair_options
-from .places import ENTITY_PATH, PLACE
+from .places import PLACE
 from .progress import CLEAR_LINE
-from .shared_options import all_pairs_option, count_option, extra_option, job_state_option, only_one
+from .shared_options import (
+    all_pairs_option,
+    count_option,
+    entities_option,
+    extra_option,
+    job_state_option,
+    only_one,
+)
 from .tables import counted, json_option, print_json, print_table, time_span
 
 if TYPE_CHECKING:
@@ -92,15 +98,7 @@ _PLAIN_PAUSE = 10.0
 )
 @count_option
 @extra_option("Serve")
-@click.option(
-    "--path",
-    "paths",
-    multiple=True,
-    type=ENTITY_PATH,
-    metavar="PATH",
-    shell_complete=offer_entities,
-    help="Only messages for this entity. Repeatable.",
-)
+@entities_option("--path", "paths", "Only messages for this entity.")
 @click.option(
     "--transport",
     type=click.Choice(["amqp", "sdk"]),
