@@ -20,7 +20,7 @@ from azure.servicebus import ServiceBusMessage
 
 from pairbus import SendAvailabilityOptions
 from pairbus.aio import PairedServiceBusClient
-from pairbus.backlog.discovery import Backlog
+from pairbus.backlog.backlog import Backlog
 from pairbus.broker import Broker
 from pairbus.dashboard.own_drain import OwnDrain
 from pairbus.dashboard.server import Serving, serving

@@ -15,7 +15,7 @@ from azure.servicebus import ServiceBusMessage
 
 from pairbus import SendAvailabilityOptions
 from pairbus.aio import PairedServiceBusClient
-from pairbus.backlog.discovery import Backlog
+from pairbus.backlog.backlog import Backlog
 from pairbus.broker import Broker
 from pairbus.dashboard.server import Serving, serving
 from pairbus.dashboard.watched import LookPace, Watched, WatchedPair

@@ -1,4 +1,4 @@
-"""The backlog of a pair as the syphon serves it: which queues there are, and what they hold."""
+"""Which queues the backlog of a pair has, and what they hold."""
 
 from __future__ import annotations
 
@@ -8,35 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairbus.errors import ConfigurationError
-from pairbus.options import SendAvailabilityOptions
-from pairbus.pairing.names import backlog_queue_names, parse_backlog_queue_name, primary_name
+from pairbus.pairing.names import backlog_queue_names, parse_backlog_queue_name
 from pairbus.portal import Portal
-from pairbus.pump.pair import PumpPair, Side
+from pairbus.pump.pair import Side
 from pairbus.sdk.administration import describe_trouble, judge_trouble, open_administration
 
+from .backlog import Backlog
 from .depth import read_depth
 from .requests import OnRequest, list_queues
 from .served_queue import ServedQueue
 
 _LIST_LIMIT = 30.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backlog:
-    """A pair and its backlog queues."""
-
-    pair: PumpPair
-    count: int = SendAvailabilityOptions().backlog_queue_count
-    #: Serve queues beyond the count too, if they can be listed.
-    include_extra: bool = False
-    #: What begins the names of the queues; by default the primary's own name.
-    primary_name: str | None = None
-
-    @property
-    def name(self) -> str:
-        if self.primary_name is not None:
-            return primary_name("", alias=self.primary_name)
-        return self.pair.label()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,8 @@ from pairbus.pairing.names import path_key
 from pairbus.pump.options import PumpOptions
 from pairbus.sdk.administration import describe_trouble, judge_trouble
 
-from .discovery import Backlog, administration, discover, refuse_bare
+from .backlog import Backlog
+from .discovery import administration, discover, refuse_bare
 from .survey import survey_queues
 
 # A namespace has ten thousand entities at most, listed a hundred at a time.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pairbus import __version__
-from pairbus.backlog.discovery import Backlog
+from pairbus.backlog.backlog import Backlog
 from pairbus.dashboard.server import Serving, serving
 from pairbus.dashboard.watched import LookPace, Watched, WatchedPair
 from pairbus.plumbing.files import SECRET, publish

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pairbus.backlog.backlog import Backlog
 from pairbus.backlog.depth import read_depth
-from pairbus.backlog.discovery import Backlog, administration
+from pairbus.backlog.discovery import administration
 from pairbus.backlog.survey import MessageSighting, survey_queues
 from pairbus.client.state.directory import records_dir, status_dir, verdict_file
 from pairbus.client.state.spool_aside import list_damaged, list_refused

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 
-from pairbus.backlog.discovery import Backlog
+from pairbus.backlog.backlog import Backlog
 from pairbus.cost.sheet import PriceSheet, default_sheet
 from pairbus.errors import ConfigurationError
 from pairbus.pump.options import PumpOptions

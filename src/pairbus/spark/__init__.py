@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pairbus.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from pairbus.backlog.discovery import Backlog
+    from pairbus.backlog.backlog import Backlog
     from pairbus.pump.options import PumpOptions
     from pairbus.pump.pair import PumpPair, Side
     from pairbus.stores.errors import RecordStoreError
@@ -52,7 +52,7 @@ __all__ = [
 
 # Where the names are that are imported with their first use.
 _HOMES = {
-    "pairbus.backlog.discovery": ("Backlog",),
+    "pairbus.backlog.backlog": ("Backlog",),
     "pairbus.pump.options": ("PumpOptions",),
     "pairbus.pump.pair": ("PumpPair", "Side"),
     "pairbus.spark.engine": ("SyphonError",),

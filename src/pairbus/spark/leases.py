@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from pairbus.backlog.discovery import Backlog, Discovery, discover_now
+from pairbus.backlog.backlog import Backlog
+from pairbus.backlog.discovery import Discovery, discover_now
 from pairbus.errors import UnreachableError
 from pairbus.lease.holding import LOCK_DURATION
 from pairbus.lease.lease import PairLease

@@ -22,7 +22,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pairbus.backlog.discovery import Backlog, Discovery, refuse_bare
+from pairbus.backlog.backlog import Backlog
+from pairbus.backlog.discovery import Discovery, refuse_bare
 from pairbus.client.state.directory import records_dir
 from pairbus.errors import ConfigurationError
 from pairbus.lease.view import Holder

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pairbus.backlog.discovery import Backlog, Discovery, discover_now
+from pairbus.backlog.backlog import Backlog
+from pairbus.backlog.discovery import Discovery, discover_now
 from pairbus.backlog.served_queue import ServedQueue
 from pairbus.client.state.records import UNANSWERED, UNKNOWN
 from pairbus.errors import ConfigurationError

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 
-from pairbus.backlog.discovery import Backlog, discover_now
+from pairbus.backlog.backlog import Backlog
+from pairbus.backlog.discovery import discover_now
 from pairbus.errors import ConfigurationError
 from pairbus.pump.pair import PumpPair
 from pairbus.stores.places import RecordPlace
