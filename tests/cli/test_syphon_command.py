@@ -44,7 +44,7 @@ class Run:
         self.home = root / "home" / "pairbus"
         self.has_session = False
         self.given: dict[str, Any] = {}
-        monkeypatch.setattr("pairbus.spark.open_session", self._open_session)
+        monkeypatch.setattr("pairbus.spark.session.open_spark", self._open_session)
         monkeypatch.setattr("pairbus.spark.Syphon", self._make)
 
     def _open_session(self, **given: Any) -> Run:

@@ -90,7 +90,7 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         refuse()
 
     monkeypatch.setattr(asyncio, "run", refuse_to_run)
-    monkeypatch.setattr("pairbus.spark.open_session", refuse)
+    monkeypatch.setattr("pairbus.spark.session.open_spark", refuse)
     monkeypatch.setattr("pairbus.spark.java.check_java", lambda: 17)
     for module in ("broker", "send"):
         monkeypatch.setattr(f"pairbus.cli.{module}.configure_logs", lambda *_: None)

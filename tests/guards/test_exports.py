@@ -82,3 +82,9 @@ def test_help_imports_nothing_heavy() -> None:
 def test_workers_of_spark_start_without_the_sdk(module: str) -> None:
     """Each of their processes imports it: half of their start was the SDK, which none of them calls."""
     assert not {"aiohttp", "azure", "pandas"} & modules_loaded_by(f"import pairbus.spark.{module}")
+
+
+def test_pumps_of_a_drain_start_without_arrow() -> None:
+    """And what is imported while Java starts imports no Spark, which another thread does at that time."""
+    assert "pyarrow" not in modules_loaded_by("import pairbus.spark.task")
+    assert "pyspark" not in modules_loaded_by("import pairbus.spark.syphon")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import sys
+import threading
 from pathlib import Path
 from socketserver import BaseRequestHandler, BaseServer
 
@@ -11,7 +13,7 @@ import pytest
 from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.spark import session
 from pairbus.spark.java import find_java, parse_java_version
-from pairbus.spark.session import check_spark_version, let_peer_go
+from pairbus.spark.session import _importing, check_spark_version, let_peer_go
 
 
 @pytest.mark.parametrize(
@@ -70,6 +72,19 @@ def test_a_server_that_is_not_there_is_told_at_once(
     monkeypatch.setenv("SPARK_REMOTE", address)
     with pytest.raises(expected, match="Spark Connect"):
         session.open_session()
+
+
+def test_modules_are_imported_on_another_thread_which_has_ended_whatever_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "met_beside_java.py"
+    module.write_text("import threading\nthread = threading.current_thread()\n", encoding="ascii")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(OSError, match="no Java"), _importing(module.stem):
+        raise OSError("no Java")
+    thread = sys.modules.pop(module.stem).thread
+    assert thread is not threading.current_thread()
+    assert not thread.is_alive()
 
 
 @pytest.mark.parametrize(("error", "is_told"), [(EOFError(), False), (ValueError("a wrong token"), True)])

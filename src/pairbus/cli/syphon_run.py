@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from pairbus.stores.places import RecordPlace
 
 EngineName = Literal["spark", "local"]
+# What a run needs of Python, besides Spark's own.
+_IMPORTED = ("pairbus.spark.syphon", "pyarrow.parquet", "pyarrow.json", "pyarrow.compute")
 # Where nobody looks on, a line now and then is enough.
 _PLAIN_PAUSE = 10.0
 
@@ -184,11 +186,12 @@ def run_command(
         for one in (choose_pairs(choice) if all_pairs else [choice])
     ]
     state = job_state_dir(choice, state, all_pairs=all_pairs)
-    from pairbus.spark import Syphon  # late: help needs no Spark
-    from pairbus.spark.leash.tether import ControlFile
+    from pairbus.spark.leash.tether import ControlFile  # late: help needs none of it
 
     ControlFile(state).check_free()
-    with _stop_signals() as signals, _session(engine, master, name, spark_settings, is_short=once) as spark:
+    with _stop_signals() as signals, _session(engine, master, name, spark_settings, once=once) as spark:
+        from pairbus.spark import Syphon
+
         runner = Syphon(
             spark,
             [one.backlog for one in chosen],
@@ -241,17 +244,23 @@ def _served_metrics(runner: Syphon, port: int | None) -> Iterator[None]:
 
 @contextmanager
 def _session(
-    engine: EngineName, master: str | None, name: str, settings: Mapping[str, str], *, is_short: bool
+    engine: EngineName, master: str | None, name: str, settings: Mapping[str, str], *, once: bool
 ) -> Iterator[Any]:
-    """A session of Spark for as long as it is needed; None for the engine that needs none."""
+    """Spark for as long as it is needed; None for the engine that needs none."""
     if engine == "local":
         with CalmCollector():
             yield None
         return
-    from pairbus.spark import open_session
-    from pairbus.spark.session import close_session
+    from pairbus.spark.session import close_session, open_spark
 
-    spark = open_session(master=master, app_name=name, is_short=is_short, settings=settings)
+    spark = open_spark(
+        master=master,
+        app_name=name,
+        is_short=once,
+        settings=settings,
+        meanwhile=_IMPORTED,
+        needs_sql=not once,
+    )
     try:
         yield spark
     finally:

@@ -4,8 +4,9 @@ Java reads fifteen thousand classes out of some hundred jars at each start of Sp
 keep them in a file that the next start maps into its memory ("class data sharing").
 
 1. The archive is a file in the user's cache, by the Java and the Spark that it is for. The first run notes
-   which classes it loads, which costs nothing. When it is over, a Java of its own makes the archive, in the
-   background and with the least priority: nobody waits for it.
+   which classes it loads, which costs nothing, and loads those of SQL even if it needs none: all commands
+   share the archive. When it is over, a Java of its own makes it, in the background and with the least
+   priority: nobody waits for it.
 2. It is published by a rename, so that half an archive is never seen; and Java judges whether an archive
    fits, and goes on without one that does not: a stale one costs nothing.
 3. A cache that cannot be written to, and a Java that makes no archive, mean a start without one. What has
@@ -71,9 +72,12 @@ class ClassArchive:
         """What Java is told: to use the archive, to note what would be in it, or nothing."""
         if self.is_there:
             return [f"-XX:SharedArchiveFile={self.file}"]
-        if self._failed.exists() or self._is_in_making():
-            return []
-        return [f"-XX:DumpLoadedClassList={self._classes}"]
+        return [f"-XX:DumpLoadedClassList={self._classes}"] if self.is_wanted else []
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the next Java is to note what would be in it."""
+        return not (self.is_there or self._failed.exists() or self._is_in_making())
 
     def _is_in_making(self) -> bool:
         begun = [path.stat().st_mtime for path in self.directory.glob(f"spark-{self.key}.*.classes")]

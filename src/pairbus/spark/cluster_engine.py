@@ -1,6 +1,7 @@
 """The engine that is Spark, on one machine or many.
 
-1. A drain is a job of one task a shard, each of which ends when its queues are drained.
+1. A drain is a job of one task a shard, each of which ends when its queues are drained. It is an RDD,
+   and the context of Spark is enough: SQL would take Java and the Python workers seconds to set up.
 2. Else it is a Structured Streaming query. The planner says for each epoch which shard serves which queues,
    the pumps of all shards end together with the epoch, and the checkpoint remembers the epoch's number. No
    message depends on the checkpoint: what was not completed is still in its queue.
@@ -20,12 +21,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pairbus.backlog.served_queue import ServedQueue
+from pairbus.ledger.plain_compaction import compact_directory
 from pairbus.stores.places import RecordPlace, StoreUri
 
 from .engine import TICK, BackgroundWork, SyphonEngine, SyphonError
@@ -34,13 +39,12 @@ from .leash.epochs import deal
 from .leash.leash import Leash
 from .planner import PlanSource
 from .receipts import compact_receipts, count_receipts
-from .session import check_spark_version, is_remote, java_end
+from .session import check_spark_version, gist, is_remote, java_end
 from .shard import ShardJob
 from .summary import ReceiptCounts
-from .task import RESULT_COUNTS, RESULT_DDL, pump_planned, pump_shards
+from .task import RESULT_COUNTS, RESULT_DDL, pump_planned, pump_shard, pump_shards
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 _REMOTE_SHARDS = 2
@@ -55,19 +59,27 @@ class ClusterEngine(SyphonEngine):
 
     kind = "Spark"
 
-    def __init__(self, spark: SparkSession, *, shards: int | None = None) -> None:
+    def __init__(self, spark: SparkSession | SparkContext, *, shards: int | None = None) -> None:
         check_spark_version(spark.version, is_server=is_remote(spark))
         self.is_remote = is_remote(spark)
-        self._spark = spark
+        self._given = spark
         self._shards = shards
+
+    @cached_property
+    def _spark(self) -> SparkSession:
+        return SparkSession(self._given) if isinstance(self._given, SparkContext) else self._given
+
+    @property
+    def _context(self) -> SparkContext:
+        return self._given if isinstance(self._given, SparkContext) else self._given.sparkContext
 
     def _shard_count(self) -> int:
         if self._shards is not None:
             return max(1, self._shards)
         if self.is_remote:  # which does not tell its slots
             return _REMOTE_SHARDS
-        slots = self._spark.sparkContext.defaultParallelism
-        is_local = (self._spark.sparkContext.master or "").startswith("local")
+        slots = self._context.defaultParallelism
+        is_local = (self._context.master or "").startswith("local")
         # One slot is left to other jobs. Pumps are busy with Python, so more than cores would not help.
         return max(1, min(slots - 1, (os.cpu_count() or 1) if is_local else slots))
 
@@ -78,17 +90,17 @@ class ClusterEngine(SyphonEngine):
     ) -> None:
         shards = deal(queues, self._shard_count())
         count = len(shards)
-        # Exactly one row, and so one shard, a task.
-        numbers = self._spark.range(0, count, 1, count)
-        frame = numbers.mapInArrow(pump_shards(job, shards), RESULT_DDL)
 
-        def collect() -> None:
-            if not self.is_remote:  # whose jobs are grouped by its session
-                context = self._spark.sparkContext
-                context.setJobGroup(f"{_QUERY}-{job.run}", f"syphon of {job.label}: drain")
-            frame.collect()
+        def pump() -> None:
+            # Exactly one row, and so one shard, a task.
+            if self.is_remote:  # whose jobs are grouped by its session
+                numbers = self._spark.range(0, count, 1, count)
+                numbers.mapInArrow(pump_shards(job, shards), RESULT_DDL).collect()
+                return
+            self._context.setJobGroup(f"{_QUERY}-{job.run}", f"syphon of {job.label}: drain")
+            self._context.parallelize(range(count), count).foreach(pump_shard(job, shards))
 
-        action = BackgroundWork(collect)
+        action = BackgroundWork(pump)
         action.wait(leash, watch)
         if action.error is not None:
             raise self._explain(action.error, leash) from None
@@ -159,7 +171,10 @@ class ClusterEngine(SyphonEngine):
         return count_receipts(self._spark, places, run=run)
 
     def compact(self, places: Sequence[RecordPlace]) -> tuple[str, ...]:
-        done = [compact_receipts(self._spark, place) for place in places]
+        done = [
+            compact_receipts(self._spark, place) if isinstance(place, StoreUri) else compact_directory(place)
+            for place in places
+        ]
         told = [one.manifest if one.table is None else str(one.table) for one in done]
         return tuple(filter(None, told))
 
@@ -182,6 +197,5 @@ class ClusterEngine(SyphonEngine):
                 "files in the temporary directory; what was not moved is still in the backlog: "
                 "make room and run it again"
             )
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        told = [line for line in lines if line.startswith("pairbus.")]
-        return SyphonError((told or lines or [type(error).__name__])[-1 if told else 0])
+        told = [line for line in map(str.strip, str(error).splitlines()) if line.startswith("pairbus.")]
+        return SyphonError(told[-1] if told else gist(error))

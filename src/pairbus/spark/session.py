@@ -17,8 +17,12 @@ Theory of operation
    queries half their speed.
 5. From the second start on Java maps an archive of Spark's classes: `class_archive` tells how. A Java that
    has made one need not be asked for its version.
-6. Python workers run with the interpreter of the driver.
-7. An address of Spark Connect, `sc://host:port`, is that of a server which is there already. Its settings are
+6. Java takes seconds to start; modules that are needed after that are imported meanwhile, on another thread.
+   Some of Spark's own are among them: its client looks for NumPy in what belongs to its tests, and that
+   imports pandas, which takes half a second. And SQL takes Java a second or two: who does without gets the
+   context alone.
+7. Python workers run with the interpreter of the driver.
+8. An address of Spark Connect, `sc://host:port`, is that of a server which is there already. Its settings are
    its own, but for those of the session. Spark's client would try for ten minutes to reach one that is not
    there, so that we look first.
 """
@@ -34,8 +38,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -60,6 +65,8 @@ _HOW = "pip install 'pairbus[spark]'"
 _CONNECT_PORT = 15002
 _CONNECT_DEADLINE = 10.0
 _DYING = 2.0
+# Rule 6.
+_IMPORTED = ("pyspark.testing.utils",)
 # Those that belong to the session, so that a server takes them from its client.
 _OF_SESSION = ("spark.sql.session.timeZone", "spark.sql.shuffle.partitions")
 
@@ -121,6 +128,21 @@ def open_session(
 
     Without a master it is one of Spark Connect where SPARK_REMOTE says so, and else one of this machine.
     """
+    return open_spark(master=master, app_name=app_name, is_short=is_short, settings=settings)
+
+
+def open_spark(
+    *,
+    master: str | None,
+    app_name: str,
+    is_short: bool,
+    settings: Mapping[str, str] | None,
+    meanwhile: Sequence[str] = (),
+    needs_sql: bool = True,
+) -> Any:
+    """The same; the SparkContext alone where that is enough and Java has to be started. `meanwhile` names
+    modules to be imported while it starts; they must not import Spark.
+    """
     try:
         import pyspark
         from pyspark.find_spark_home import _find_spark_home
@@ -140,15 +162,33 @@ def open_session(
     archive = find_archive(Path(_find_spark_home()), chosen[_JAVA_OPTIONS].split()) if own else None
     if archive is None or not archive.is_there:
         check_java()
+    is_noting = archive is not None and archive.is_wanted
     if archive is not None:
         chosen[_JAVA_OPTIONS] += "".join(f" {option}" for option in archive.java_options())
-    session = _start(chosen)
-    if (server := getattr(session.sparkContext, "_accumulatorServer", None)) is not None:
+    with _importing(*_IMPORTED, *meanwhile):
+        context = _start(chosen)
+    if (server := getattr(context, "_accumulatorServer", None)) is not None:
         let_peer_go(server)
-    if archive is not None and not archive.is_there:
-        class_path = session.sparkContext._jvm.java.lang.System.getProperty("java.class.path")
-        atexit.register(archive.make_later, class_path)
+    if not needs_sql and not is_noting:
+        return context
+    session = SparkSession.getActiveSession() or SparkSession(context)
+    if archive is not None and is_noting:
+        if place.startswith("local"):  # elsewhere it might have to wait for an executor
+            session.range(1).mapInArrow(lambda batches: batches, "id long").collect()
+        atexit.register(archive.make_later, context._jvm.java.lang.System.getProperty("java.class.path"))
     return session
+
+
+@contextmanager
+def _importing(*modules: str) -> Iterator[None]:
+    """Import these on another thread meanwhile, if they are installed."""
+    there = [name for name in modules if find_spec(name.partition(".")[0])]
+    thread = threading.Thread(target=lambda: [import_module(name) for name in there])
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 def let_peer_go(server: BaseServer) -> None:
@@ -223,7 +263,7 @@ def _base(master: str, app_name: str, *, is_short: bool) -> dict[str, str]:
     return settings
 
 
-def _gist(error: Exception) -> str:
+def gist(error: BaseException) -> str:
     """What Java complains of, which stands below the call that failed; else the first line."""
     lines = str(error).splitlines() or [type(error).__name__]
     return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])
@@ -245,11 +285,9 @@ def _start(settings: Mapping[str, str]) -> Any:
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
     from pyspark.java_gateway import launch_gateway
-    from pyspark.sql import SparkSession
 
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
+    if SparkContext._active_spark_context is not None:
+        return SparkContext._active_spark_context
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     with tempfile.NamedTemporaryFile(prefix="pairbus-spark-", suffix=".log", delete=False) as log:
         try:
@@ -262,7 +300,7 @@ def _start(settings: Mapping[str, str]) -> Any:
                 context = SparkContext(conf=conf, gateway=gateway)
         except (PySparkException, Py4JError, OSError) as error:
             raise UnreachableError(
-                f"Spark did not start ({_gist(error)}); what Java said is in {log.name}"
+                f"Spark did not start ({gist(error)}); what Java said is in {log.name}"
             ) from None
         Path(log.name).unlink()
-    return SparkSession(context)
+    return context

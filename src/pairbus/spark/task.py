@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from pairbus.backlog.served_queue import ServedQueue
 from pairbus.plumbing.collector import CalmCollector
@@ -19,13 +17,22 @@ from .leash.epochs import Shard
 from .leash.leash import COUNTS
 from .shard import ShardJob, ShardRun
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 #: What Spark is shown of each shard, for `observe`.
 RESULT_COUNTS = COUNTS
 RESULT_DDL = ", ".join(["epoch long", "shard int", *(f"{name} long" for name in RESULT_COUNTS)])
-_RESULT = pa.schema(
-    [("epoch", pa.int64()), ("shard", pa.int32()), *((name, pa.int64()) for name in RESULT_COUNTS)]
-)
-Batches = Iterator[pa.RecordBatch]
+Batches = Iterator["pa.RecordBatch"]
+
+
+def pump_shard(job: ShardJob, shards: Sequence[Shard]) -> Callable[[int], None]:
+    """For `RDD.foreach`: each element is the number of a shard."""
+
+    def pump(number: int) -> None:
+        _perform(job, shards[number])
+
+    return pump
 
 
 def pump_shards(job: ShardJob, shards: Sequence[Shard]) -> Callable[[Batches], Batches]:
@@ -34,7 +41,7 @@ def pump_shards(job: ShardJob, shards: Sequence[Shard]) -> Callable[[Batches], B
     def pump(batches: Batches) -> Batches:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield _perform(job, shards[number])
+                yield _told(_perform(job, shards[number]))
 
     return pump
 
@@ -45,7 +52,7 @@ def pump_planned(job: ShardJob) -> Callable[[Batches], Batches]:
     def pump(batches: Batches) -> Batches:
         for batch in batches:
             for row in batch.to_pylist():
-                yield _perform(job, _shard(row))
+                yield _told(_perform(job, _shard(row)))
 
     return pump
 
@@ -55,11 +62,17 @@ def _shard(row: dict[str, Any]) -> Shard:
     return Shard(row["epoch"], row["shard"], queues)
 
 
-def _perform(job: ShardJob, shard: Shard) -> pa.RecordBatch:
+def _perform(job: ShardJob, shard: Shard) -> dict[str, int]:
     with CalmCollector():
         counts = asyncio.run(ShardRun(job, shard).run(_attempt()))
-    row = {"epoch": shard.epoch, "shard": shard.number, **counts}
-    return pa.RecordBatch.from_pylist([row], schema=_RESULT)
+    return {"epoch": shard.epoch, "shard": shard.number, **counts}
+
+
+def _told(row: dict[str, int]) -> pa.RecordBatch:
+    import pyarrow as pa  # late: a drain does without
+
+    types = {"epoch": pa.int64(), "shard": pa.int32(), **dict.fromkeys(RESULT_COUNTS, pa.int64())}
+    return pa.RecordBatch.from_pylist([row], schema=pa.schema(types))
 
 
 def _attempt() -> int:
