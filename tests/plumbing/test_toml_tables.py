@@ -210,6 +210,13 @@ def test_a_long_text_is_not_shown() -> None:
     assert "secret" not in str(list(top.mistakes))
 
 
+def test_a_mark_at_the_beginning_is_no_part_of_the_text(tmp_path: Path) -> None:
+    """Editors of Windows write one, and TOML knows none."""
+    file = tmp_path / "a.toml"
+    file.write_bytes(b"\xef\xbb\xbfa = 1\r\n")
+    assert parse_toml(read_text(file), where="a").number("a", 0.0) == 1.0
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     file = tmp_path / "a.toml"
     with pytest.raises(ConfigurationError, match=r"a\.toml: there is no such file; make one"):

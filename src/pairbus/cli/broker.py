@@ -13,7 +13,8 @@ import click
 
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.collector import CalmCollector
-from pairbus.plumbing.files import make_directory, read_given
+from pairbus.plumbing.files import make_directory
+from pairbus.plumbing.toml_tables import read_text
 
 from .examples import examples
 from .exit_codes import FOUND, UNREACHABLE
@@ -220,11 +221,7 @@ def broker(
 
 def _read_file(path: Path) -> tuple[str, str]:
     """Name and content of a file with policies."""
-    try:
-        return f"--policy-file {path}", read_given(path).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigurationError(f"--policy-file {path}: cannot be read: {reason}") from None
+    return f"--policy-file {path}", read_text(path)
 
 
 def _read_variable(name: str) -> tuple[str, str]:

@@ -217,7 +217,7 @@ def parse_value(text: str) -> Any:
 def read_text(file: Path, *, advice: str = "") -> str:
     """The text of a file; `advice` goes to those who have none."""
     try:
-        return read_given(file).decode("utf-8")
+        return read_given(file).decode("utf-8-sig")  # as editors of Windows begin a file
     except FileNotFoundError:
         raise ConfigurationError(f"{file}: there is no such file{advice}") from None
     except OSError as error:
