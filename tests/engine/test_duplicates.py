@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from pairbus.broker.engine.duplicates import DuplicateHistory
+from pairbus import conditions
+from pairbus.broker.engine.context import Space
+from pairbus.broker.engine.duplicates import ID_OVERHEAD, DuplicateHistory
+from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.events import DuplicateForgotten, DuplicateSeen
 from pairbus.broker.engine.settings import QueueSettings, TopicSettings
 from tests.engine.samples import START, bodies, message, namespace, ping, queue
@@ -115,8 +118,36 @@ def test_a_new_window_holds_for_all_ids(window: float, again_at: float, kept: in
 
 
 def test_a_history_does_not_outgrow_what_it_knows() -> None:
-    history = DuplicateHistory(10.0)
+    history = DuplicateHistory(10.0, Space())
     for turn in range(10_000):
         history.keep("same", float(turn))
     assert len(history) == 1
     assert len(history._ends) == 1
+
+
+def test_ids_that_are_remembered_need_room() -> None:
+    """A receiver that keeps up leaves no message behind, and an id for each until its window closes."""
+    space, orders = queue(**WINDOW)
+    room = orders.space.limit = 4 * (ID_OVERHEAD + 1)
+    for name in "abcd":
+        space.send("orders", [message(message_id=name)], START)
+        orders.receive(1, START, delete=True)
+    assert (orders.space.remembered, orders.size_bytes) == (room, 0)
+    for send in (space.send, space.schedule):
+        with pytest.raises(Refused, match="remembers") as refused:
+            send("orders", [message(message_id="e")], START + 1)
+        assert refused.value.condition == conditions.RESOURCE_LIMIT
+    space.tick(START + 62)
+    assert orders.space.remembered == 0
+    space.send("orders", [message(message_id="e")], START + 62)
+    assert orders.space.remembered == ID_OVERHEAD + 1
+
+
+def test_an_id_that_is_seen_anew_needs_its_room_once() -> None:
+    space = Space()
+    history = DuplicateHistory(10.0, space)
+    for until in (10.0, 11.0):
+        history.keep("x", until)
+    assert space.remembered == ID_OVERHEAD + 1
+    history.forget(12.0)
+    assert (space.remembered, len(history)) == (0, 0)

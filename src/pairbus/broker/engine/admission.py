@@ -55,7 +55,7 @@ class Admission:
         limits = self._limits
         if len(messages) > 1 and total > max(limits.max_batch_size, self._largest):
             raise _too_large(total, limits.max_batch_size, "batch")
-        if self._space.used + total > self._space.limit:
+        if max(self._space.used + total, self._space.remembered) >= self._space.limit:
             self.check_room(total)
         self._name(messages)
 
@@ -120,6 +120,13 @@ class Admission:
     def check_room(self, size: int) -> None:
         """Raise Refused unless there is room for that much."""
         space = self._space
+        if 0 < space.limit <= space.remembered:
+            raise Refused(
+                conditions.RESOURCE_LIMIT,
+                f"'{self._path}' remembers {space.remembered} bytes of message ids to detect duplicates, and "
+                "may remember no more than its maximum size. Send later, when some are forgotten, or shorten "
+                "the window of the detection.",
+            )
         if space.used + size > space.limit:
             raise Refused(
                 conditions.RESOURCE_LIMIT,

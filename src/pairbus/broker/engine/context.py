@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 
 
 class Space:
-    """Bytes taken, and the quota. An entity shares it with its sub-queues, a topic with its subscriptions."""
+    """Bytes taken, and the quota. An entity shares it with its sub-queues, a topic with its subscriptions.
+    Ids that are remembered for the detection of duplicates are counted apart, against the same quota.
+    """
 
-    __slots__ = ("limit", "used")
+    __slots__ = ("limit", "remembered", "used")
 
     def __init__(self) -> None:
-        self.used = self.limit = 0
+        self.used = self.remembered = self.limit = 0
 
 
 class Context:

@@ -1,7 +1,8 @@
 """Message ids that were seen, for as long as they count as duplicates.
 
 An id is looked up with its time, so forgetting late does no harm. Ids are forgotten a second's worth at a
-time, and a store hears of it with one event, however many they were.
+time, and a store hears of it with one event, however many they were. All of them are in memory, and a window
+may last a week: there is as much room for them as for messages, and who finds none is refused.
 """
 
 from __future__ import annotations
@@ -9,19 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .breath import breathe
+from .context import Space
 from .deadlines import Deadlines
 
 # Seconds by which forgetting may be late.
 SLACK = 1.0
+# Bytes of memory that an id takes beside its characters.
+ID_OVERHEAD = 128
 
 
 class DuplicateHistory:
     """The duplicate-detection history of one queue or topic."""
 
-    __slots__ = ("_ends", "_until", "window")
+    __slots__ = ("_ends", "_space", "_until", "window")
 
-    def __init__(self, window: float) -> None:
+    def __init__(self, window: float, space: Space) -> None:
         self.window = window
+        self._space = space
         self._until: dict[str, float] = {}
         self._ends: Deadlines[str] = Deadlines()
 
@@ -37,6 +42,8 @@ class DuplicateHistory:
         before = self._until.get(key)
         if before is not None:
             self._ends.remove(before, key)
+        else:
+            self._space.remembered += len(key) + ID_OVERHEAD
         self._until[key] = until
         self._ends.add(until, key)
 
@@ -54,6 +61,7 @@ class DuplicateHistory:
         has_forgotten = False
         for key in self._ends.pop_due(now):
             del self._until[key]
+            self._space.remembered -= len(key) + ID_OVERHEAD
             has_forgotten = True
             breathe()
         return has_forgotten

@@ -297,7 +297,8 @@ class Entity(ABC):
         if not settings.requires_duplicate_detection:
             self.duplicates = None
         elif self.duplicates is None:
-            self.duplicates = DuplicateHistory(settings.duplicate_detection_history_time_window)
+            window = settings.duplicate_detection_history_time_window
+            self.duplicates = DuplicateHistory(window, self.space)
         elif self.duplicates.window != settings.duplicate_detection_history_time_window:
             self.duplicates.change_window(settings.duplicate_detection_history_time_window)
 
