@@ -462,6 +462,15 @@ class Link:
         if last >= 0:
             add(prefix, first, last, suffix)
 
+    def settle_each(self, delivery_ids: list[int], state: Accepted | Released) -> None:
+        """Tell the peer the state of deliveries, each in a frame of its own."""
+        if not self.is_alive:
+            return
+        forget, prefix, suffix = self._unsettled.pop, self._prefix, SHORT_SUFFIXES[type(state)]
+        for delivery_id in delivery_ids:
+            forget(delivery_id, None)
+            self._write(pack_disposition(prefix, delivery_id, 0x70, delivery_id, suffix))
+
     def settle_range(
         self, first: int, last: int, state: DeliveryState | None, *, settled: bool = True
     ) -> None:

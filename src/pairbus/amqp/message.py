@@ -358,7 +358,14 @@ def scan_plain(payload: bytes) -> tuple[Header, list[Any], bytes, bytes] | None:
         begin = at
         if payload[at : at + 4] == _SHORT_PROPERTIES:
             at += 5 + payload[at + 4]
-        if _end_of_data(payload, at) != len(payload):
+        mark = payload[at : at + 4]
+        if mark == _LONG_DATA:
+            end = at + 8 + _u32(payload, at + 4)[0]
+        elif mark == _SHORT_DATA:
+            end = at + 5 + payload[at + 4]
+        else:
+            return None
+        if end != len(payload):
             return None
     except (IndexError, struct.error):
         return None

@@ -224,9 +224,12 @@ class SendingEndpoint(LinkEndpoint):
                 asked.append(event)
                 tokens.append(token)
         outcomes = self.queue.complete_all(tokens, self._host.now())
-        for event, refused in zip(asked, outcomes, strict=True):
-            if not event.settled:
-                settle(event.delivery_ids[0], ACCEPTED if refused is None else _refusal(refused))
+        if outcomes.count(None) == len(outcomes):
+            self.link.settle_each([event.delivery_ids[0] for event in asked if not event.settled], ACCEPTED)
+        else:
+            for event, refused in zip(asked, outcomes, strict=True):
+                if not event.settled:
+                    settle(event.delivery_ids[0], ACCEPTED if refused is None else _refusal(refused))
         sizes = [0] * len(asked)
         self._host.counters.count_all(self.path, self.peer.name, kind=OperationKind.COMPLETE, sizes=sizes)
 

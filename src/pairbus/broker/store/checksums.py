@@ -16,7 +16,8 @@ from struct import error as StructError
 from typing import Any
 from zlib import crc32
 
-_pack_record = Struct("<qqqqqqqqddd").pack
+#: The values of a record, as they are summed where there is no session.
+pack_record = Struct("<qqqqqqqqddd").pack
 # What comes of values of other types than were written.
 UNSUMMABLE = (TypeError, ValueError, AttributeError, StructError)
 
@@ -49,7 +50,7 @@ def record_checksum(
     every message.
     """
     checksum = crc32(
-        _pack_record(
+        pack_record(
             key,
             turn,
             total,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from struct import Struct
 from typing import Any
+from zlib import crc32
 
 from pairbus.amqp.types import Blob
 from pairbus.broker.engine.events import (
@@ -25,7 +26,14 @@ from pairbus.broker.engine.settings import EntityStatus, QueueSettings, Subscrip
 from pairbus.errors import PairbusError
 from pairbus.plumbing.json_text import parse_json
 
-from .checksums import UNSUMMABLE, content_checksum, properties_checksum, record_checksum, row_checksum
+from .checksums import (
+    UNSUMMABLE,
+    content_checksum,
+    pack_record,
+    properties_checksum,
+    record_checksum,
+    row_checksum,
+)
 
 # The numbers of places are this far apart. A message's key is its place's number and its sequence number in
 # one: 17 million million messages a place, half a million places.
@@ -66,8 +74,6 @@ def message_row(
     """The row of a message, in the order of `put_message`; `no_session` stands where there is none."""
     content = message.content
     expires_at, scheduled_for, session_id = message.expires_at, message.scheduled_for, message.session_id
-    ends = _NEVER if expires_at is None else expires_at
-    begins = _NOT_SCHEDULED if scheduled_for is None else scheduled_for
     body, applied = content.body, content.application_properties_bytes
     priority, ttl_ms = content.priority, content.ttl_ms
     envelope = pack_envelope(
@@ -87,19 +93,19 @@ def message_row(
         key,
         turn,
         total,
-        content_checksum(envelope, body),
+        crc32(body, crc32(envelope)),  # `content_checksum`: a call less for every message
         properties_checksum(applied) if applied else 0,
-        int(message.state),
+        message.state + 0,  # a plain number, in a third of the time that `int` takes
         message.delivery_count,
         message.size,
         message.enqueued_at,
-        ends,
-        begins,
+        _NEVER if expires_at is None else expires_at,
+        _NOT_SCHEDULED if scheduled_for is None else scheduled_for,
     )
     return (
         *cells,
         no_session if session_id is None else session_id,
-        record_checksum(*cells, session_id),
+        crc32(pack_record(*cells)) if session_id is None else record_checksum(*cells, session_id),
         bytearray(applied),
         envelope,
         bytearray(body) if len(body) <= _COPY_LIMIT else body,
