@@ -19,6 +19,8 @@ from .bus import OTHER_ENV, PRIMARY_ENV, SECONDARY_ENV, Bus
 from .traffic import QUEUES, SESSIONS, TOPICS
 
 NAMESPACES = {"contoso": PRIMARY_ENV, "contoso-dr": SECONDARY_ENV, "fabrikam": OTHER_ENV}
+# Every slot is a worker of Python, which takes a second of a processor to start. No test needs more of them.
+MASTER = "local[4,4]"
 SHORT_FORM = 10_000
 MESSAGES = int(os.environ.get("PAIRBUS_SYPHON_MESSAGES") or SHORT_FORM)
 # What needs Java processes of its own, or waits for long, is for the long form.
@@ -62,7 +64,7 @@ def address(hold_port: Callable[[], int]) -> Iterator[tuple[dict[str, int], Poli
 
 @pytest.fixture(scope="session")
 def spark(java: Path, address: Any) -> Iterator[Any]:
-    session = open_session(app_name="pairbus-tests")
+    session = open_session(app_name="pairbus-tests", master=MASTER)
     yield session
     session.stop()
 
