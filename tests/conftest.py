@@ -37,6 +37,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from pairbus.broker.access.certificate import ensure_certificate
+from tests.examples import SHARE
 from tests.surroundings import Surroundings
 from tests.waiting import PATIENCE, wait_until
 
@@ -49,7 +50,7 @@ os.environ.setdefault("PAIRBUS_CLASS_ARCHIVE", str(ARCHIVE) if any(ARCHIVE.glob(
 # as the run before, or nobody could tell a change that broke something from bad luck; `make soak` rolls dice.
 BUSY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("dice", BUSY)
-settings.register_profile("steady", BUSY, derandomize=True)
+settings.register_profile("steady", BUSY, derandomize=True, max_examples=BUSY.max_examples // SHARE)
 settings.load_profile("steady")
 
 # The directories whose Node packages a fixture needs.

@@ -23,6 +23,7 @@ from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings
 from pairbus.broker.links.address import parse_address
 from tests.access.test_tokens import KEY, NOW, POLICIES, make_token
 from tests.admin.test_api import entry
+from tests.examples import examples
 
 QUEUES = ("q", "q2", "q/evil", "q/evil/deep", "orders.v2", "subscriptions")
 TOPICS = ("t", "t2", "t/x", "subscriptions/x")
@@ -79,7 +80,7 @@ def token_for(place: Place, *, name: str = "root", key: str = KEY) -> str:
     return make_token(f"sb://127.0.0.1:5672/{place.path}", name=name, key=key)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     st.lists(
         st.tuples(places | st.just(NAMESPACE), st.sets(st.sampled_from(list(Claim)), min_size=1)), max_size=5
@@ -104,7 +105,7 @@ def test_a_connection_may_do_what_its_newest_tokens_say(
         assert access.allows(asked, (claim,), now=NOW) == expected
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(places | st.just(NAMESPACE), places, st.data())
 def test_a_token_is_taken_for_its_own_place_alone(held: Place, wanted: Place, data: st.DataObject) -> None:
     audience = parse_address(data.draw(spellings(wanted.path))).resource
@@ -152,7 +153,7 @@ BODIES = {
 }
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     places | st.just(NAMESPACE),
     places.filter(lambda place: "$" not in place.part),

@@ -23,6 +23,7 @@ from pairbus.broker.access.grants import Grant, TokenRejected, resource_path
 from pairbus.broker.access.policies import ALL_CLAIMS, Claim, Policies, Policy, connection_string
 from pairbus.broker.access.tokens import check_authorization, check_plain, check_token
 from pairbus.conditions import UNAUTHORIZED
+from tests.examples import examples
 
 NOW = 1_700_000_000.0
 KEY = "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0PT0="
@@ -338,7 +339,7 @@ token_pieces = st.sampled_from(
 strange_texts = st.lists(token_pieces | st.text(max_size=5), max_size=12).map("".join)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(strange_texts | st.binary(max_size=40) | st.none() | st.integers(), st.text(max_size=10))
 def test_nothing_but_a_rejection_is_raised(token: object, entity: str) -> None:
     with pytest.raises(TokenRejected):
@@ -350,7 +351,7 @@ def test_nothing_but_a_rejection_is_raised(token: object, entity: str) -> None:
         check_plain(token, policies=POLICIES)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_no_changed_token_passes(data: st.DataObject) -> None:
     token = make_token()

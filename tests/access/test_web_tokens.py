@@ -24,6 +24,7 @@ from pairbus.broker.access.policies import ALL_CLAIMS, Claim, Policies
 from pairbus.broker.access.tokens import check_authorization, check_token
 from pairbus.broker.access.web_tokens import JwtKey
 from pairbus.errors import ConfigurationError
+from tests.examples import examples
 
 NOW = 1_700_000_000.0
 SECRET = "s" * 64
@@ -278,7 +279,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.dictionaries(st.sampled_from(["aud", "exp", "nbf", "iat", "roles", "sub", "jti", "iss"]), json_values)
 )
@@ -293,7 +294,7 @@ def test_signed_claims_of_any_shape(changes: dict[str, Any]) -> None:
         assert grant.expires_at > NOW
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.binary(max_size=60), st.binary(max_size=60), st.binary(max_size=40))
 def test_any_bytes_in_place_of_a_token(header: bytes, payload: bytes, signature: bytes) -> None:
     assert rejection(f"{encoded(header)}.{encoded(payload)}.{encoded(signature)}")

@@ -15,6 +15,7 @@ from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.engine.tiers import PREMIUM
 from pairbus.errors import PairbusError
+from tests.examples import examples
 
 ATOM = "{http://www.w3.org/2005/Atom}"
 SB = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}"
@@ -296,7 +297,7 @@ TARGETS = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     method=st.sampled_from(["GET", "PUT", "DELETE", "POST", "é"]),
     target=TARGETS,

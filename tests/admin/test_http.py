@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pairbus.broker.admin.exchange import HttpRequest, Response
 from pairbus.broker.admin.http import AdminHttp, HttpLimits
 from pairbus.broker.links.pace import Allowance
+from tests.examples import examples
 from tests.waiting import eventually
 
 Answer = Response | Awaitable[Response]
@@ -370,7 +371,7 @@ async def test_who_shares_its_time_waits_when_that_is_spent() -> None:
     protocol.connection_lost(None)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     pieces=st.lists(
         st.one_of(

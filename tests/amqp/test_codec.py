@@ -28,11 +28,12 @@ from pairbus.amqp.types import (
     UShort,
 )
 from tests.amqp.values import SCALARS, VALUES, same
+from tests.examples import examples
 
 
 @pytest.mark.parametrize("kind", sorted(SCALARS, key=str), ids=lambda kind: kind.__name__)
 def test_every_scalar_type_comes_back_as_it_was(kind: type) -> None:
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     @given(SCALARS[kind])
     def check(value: Any) -> None:
         raw = encode(value)
@@ -69,7 +70,7 @@ def test_a_value_that_is_cut_short_is_refused(value: Any, data: st.DataObject) -
         skip(raw[:cut])
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_are_a_value_or_a_decode_error(raw: bytes) -> None:
     try:

@@ -17,6 +17,7 @@ from pairbus.amqp.frames import HEADER_SIZE, decode_performative, encode_frame
 from pairbus.amqp.performatives import ACCEPTED, Attach, Coordinator, Flow, Source, Target
 from pairbus.amqp.types import Symbol
 from tests.amqp.values import TEXT
+from tests.examples import examples
 
 _ADDRESSES = st.none() | st.sampled_from(["", "orders", "ü" * 40, "a" * 256]) | TEXT
 _MAPS = st.sampled_from([None, {}, {Symbol("k"): 1}])
@@ -68,13 +69,13 @@ def _read(data: bytes) -> Any:
     return _read_generally(data) if found is None else found
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(ATTACHES, st.integers(0, 65535))
 def test_the_same_bytes_are_written(attach: Attach, channel: int) -> None:
     assert encode_attach(channel, attach) == encode_frame(channel, attach)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(ATTACHES, ATTACHES)
 def test_the_same_is_read_whatever_was_read_before(first: Attach, second: Attach) -> None:
     for attach in (first, second, first):
@@ -82,7 +83,7 @@ def test_the_same_is_read_whatever_was_read_before(first: Attach, second: Attach
         assert _read(data) == _read_generally(data) == attach
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(ATTACHES, st.data())
 def test_broken_attaches(attach: Attach, data: st.DataObject) -> None:
     raw = bytearray(encode_composite(attach))
@@ -138,7 +139,7 @@ def test_the_memo_does_not_grow() -> None:
     assert len(fastattach.memo) <= 512
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.tuples(*[st.sampled_from([None, 0, 1, 255, 256, 0xFFFFFFFF])] * 8), st.booleans(), st.booleans())
 def test_flows_are_written_alike(numbers: tuple[Any, ...], drain: bool, echo: bool) -> None:
     names = [field.name for field in fields(Flow)[:8]]

@@ -28,6 +28,7 @@ from pairbus.amqp.performatives import (
     Transfer,
 )
 from tests.amqp.peer import Peer
+from tests.examples import examples
 
 _UINTS = st.sampled_from([0, 1, 2, 3, 255, 256, 1 << 31, 0xFFFFFFFF])
 _OPTIONAL = st.none() | _UINTS
@@ -124,25 +125,25 @@ def _compare(list_bytes: bytes, code: int, payload: bytes = b"") -> None:
             assert fast.answers == general.answers
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(TRANSFERS, st.binary(max_size=10))
 def test_transfers(transfer: Transfer, payload: bytes) -> None:
     _compare(encode_composite(transfer)[3:], transfer.CODE, payload)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(DISPOSITIONS)
 def test_dispositions(disposition: Disposition) -> None:
     _compare(encode_composite(disposition)[3:], disposition.CODE)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(FLOWS)
 def test_flows(flow: Flow) -> None:
     _compare(encode_composite(flow)[3:], flow.CODE)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(TRANSFERS | DISPOSITIONS | FLOWS, st.data())
 def test_broken_frames(performative: Composite, data: st.DataObject) -> None:
     raw = bytearray(encode_composite(performative)[3:])
@@ -155,7 +156,7 @@ def test_broken_frames(performative: Composite, data: st.DataObject) -> None:
     _compare(bytes(raw[:cut]), performative.CODE, data.draw(st.sampled_from([b"", b"\x40", b"payload"])))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(TRANSFERS | DISPOSITIONS | FLOWS)
 def test_booleans_of_two_bytes(performative: Composite) -> None:
     """The Python SDK writes them so."""

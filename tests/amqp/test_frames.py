@@ -12,6 +12,7 @@ from pairbus.amqp.types import Described, ULong
 from pairbus.conditions import FRAMING_ERROR, NOT_IMPLEMENTED
 from tests.amqp.peer import Peer
 from tests.amqp.wire import Wire
+from tests.examples import examples
 
 
 def _converse(chunk: int) -> Wire:
@@ -31,7 +32,7 @@ def _converse(chunk: int) -> Wire:
     return wire
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(1, 200))
 def test_frames_may_be_split_anywhere(chunk: int) -> None:
     wire, whole = _converse(chunk), _converse(0)
@@ -57,7 +58,7 @@ def test_a_conversation_byte_by_byte() -> None:
     assert len(wire.client_all(Settled)) == 3
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.data())
 def test_pipelined_bytes_may_be_cut_at_any_places(data: st.DataObject) -> None:
     peer = Peer()

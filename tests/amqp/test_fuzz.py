@@ -25,6 +25,7 @@ from pairbus.amqp.limits import CodecLimits
 from pairbus.amqp.performatives import ACCEPTED
 from tests.amqp.grammar import CORPUS, Grammar, dice_of, rounds
 from tests.amqp.wire import Wire
+from tests.examples import examples
 
 
 class Owner:
@@ -110,7 +111,7 @@ def test_the_recorded_conversation_is_a_good_one() -> None:
     assert owner.closed == [Closed(None, False)]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.binary(max_size=300), st.sampled_from([b"", SASL_HEADER, AMQP_HEADER]), st.booleans(), st.booleans()
 )

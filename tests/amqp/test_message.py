@@ -27,6 +27,7 @@ from pairbus.amqp.message import (
 )
 from pairbus.amqp.types import Described, Symbol, Timestamp, UInt, ULong
 from tests.amqp.values import TEXT, VALUES, same
+from tests.examples import examples
 
 _IDENTIFIERS = st.none() | TEXT | st.uuids() | st.binary(max_size=20) | st.integers(0, 1 << 60).map(ULong)
 _TEXTS = st.none() | TEXT
@@ -267,7 +268,7 @@ def _wide(fields: list[Any]) -> bytes:
     return (len(content) + 4).to_bytes(4, "big") + len(fields).to_bytes(4, "big") + content
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=60).map(lambda tail: b"\x00\x53\x73\xc0" + tail) | st.binary(max_size=80))
 def test_arbitrary_bytes_are_a_message_or_a_decode_error(raw: bytes) -> None:
     try:

@@ -30,6 +30,7 @@ from pairbus.amqp.types import Described, Symbol, ULong
 from tests.amqp.test_message import ANNOTATIONS, HEADERS, PROPERTIES
 from tests.amqp.values import TEXT, VALUES, same
 from tests.amqp.wire import Wire
+from tests.examples import examples
 
 _PARTS = st.lists(st.binary(max_size=20), max_size=6)
 _FOOTER = encode(Described(ULong(0x78), {}))
@@ -52,7 +53,7 @@ def test_a_cut_is_that_of_the_whole(parts: list[bytes], start: int, size: int) -
     assert b"".join(pieces.cut(start, start + size)) == whole[start : start + size]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.recursive(
         VALUES | _PARTS.map(lambda parts: Pieces(*parts)),
@@ -74,7 +75,7 @@ def test_what_holds_pieces_means_what_it_means_with_bytes(value: Any) -> None:
     assert same(found, whole(value))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(HEADERS, ANNOTATIONS, PROPERTIES, st.sampled_from(_BODIES))
 def test_a_large_message_has_the_sections_of_any(
     header: Header, annotations: dict[Any, Any], properties: Any, body: bytes

@@ -58,6 +58,7 @@ from pairbus.pump.pair import Side
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import Unit
 from tests.amqp.values import SCALARS, VALUES
+from tests.examples import examples
 
 from .process import call
 
@@ -172,7 +173,7 @@ def messages(draw: st.DrawFn) -> bytes:
 
 
 @given(payload=messages())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 def test_a_line_gives_back_the_message(payload: bytes) -> None:
     line = write_line(scan(payload)).encode()
     assert line.count(b"\n") == 1

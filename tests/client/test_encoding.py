@@ -25,6 +25,7 @@ from pairbus.client.direct import encoding
 from pairbus.client.direct.batch import EncodedBatch
 from pairbus.client.direct.encoding import encode_message
 from pairbus.sdk.privates import encode_by_sdk
+from tests.examples import examples
 
 from .test_fidelity import SAMPLES
 
@@ -152,7 +153,7 @@ def convert_by_sdk(raw: Any) -> bytes:
     return b""
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(messages())
 def test_a_message_has_the_same_bytes(message: AmqpAnnotatedMessage) -> None:
     compare(message)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pairbus.client.sending.message import Message
 from pairbus.client.sending.sessions import SessionPicture, StayingSessions
 from pairbus.testing import ManualTimers
+from tests.examples import examples
 from tests.waiting import PATIENCE
 
 from .scene import Scene, eventually, text
@@ -68,7 +69,7 @@ async def turns(count: int) -> None:
 
 
 @given(CALLS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_no_call_overtakes_another_of_its_session(calls: list[LinedUp]) -> None:
     told: list[tuple[str, int]] = []
 

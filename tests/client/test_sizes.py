@@ -22,6 +22,7 @@ from pairbus.metering import UNIT_BYTES
 from pairbus.pairing.envelope import expand_body, unwrap
 from pairbus.pairing.errors import MessageTooLargeForBacklog
 from pairbus.sdk.privates import LinkLimits
+from tests.examples import examples
 
 from .scene import Scene, text
 
@@ -208,7 +209,7 @@ def messages(draw: st.DrawFn) -> AmqpAnnotatedMessage:
     )
 
 
-@hypothesis.settings(max_examples=150, deadline=None)
+@hypothesis.settings(max_examples=examples(150), deadline=None)
 @hypothesis.given(st.lists(messages(), max_size=3))
 def test_what_is_above_a_billing_unit_is_measured(
     these: list[AmqpAnnotatedMessage],

@@ -17,6 +17,7 @@ from pairbus.client.sending.message import message_id_of
 from pairbus.client.state.packing import pack, unpack
 from pairbus.client.state.spool_records import SpoolCursor, SpoolRecord, framed, pieces_of
 from pairbus.client.state.spool_store import LineKey, SpoolStore, adopt_stores
+from tests.examples import examples
 
 ORDERS, BILLS = LineKey.of("orders"), LineKey.of("bills")
 
@@ -67,7 +68,7 @@ def hurt(data: bytes, marks: list[int], kind: str, where: float, much: int) -> t
             ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(PARTS, DAMAGE)
 def test_every_record_that_is_whole_is_found(
     parts: list[tuple[str, bytes]], damage: list[tuple[str, float, int]]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pairbus.broker import Broker, ControlError, FaultKind, NamespaceHandle, OperationKind
 from pairbus.broker.control import ControlClient
 from pairbus.errors import ConfigurationError
+from tests.examples import examples
 from tests.waiting import PATIENCE
 
 
@@ -227,7 +228,7 @@ bodies = st.binary(max_size=50) | st.dictionaries(
 ).map(lambda value: json.dumps(value).encode())
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=bodies)
 def test_whatever_is_posted_is_answered(
     control: dict[str, Any], contoso: NamespaceHandle, body: bytes

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pairbus.broker.connections import MOST_PROPERTIES, MOST_TEXT, Connections
 from pairbus.broker.counters import FORMER, Counters, OperationKind, OperationTally
 from pairbus.metering import UNIT_BYTES
+from tests.examples import examples
 
 operations = st.lists(
     st.tuples(
@@ -29,7 +30,7 @@ def counters_of(counted: list[tuple[str, str, OperationKind, int]]) -> Counters:
     return counters
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(operations)
 def test_nothing_is_lost_and_nothing_counted_twice(
     counted: list[tuple[str, str, OperationKind, int]],
@@ -44,7 +45,7 @@ def test_nothing_is_lost_and_nothing_counted_twice(
     assert sum(tally.count for tally in tallies) == len(counted)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(operations)
 def test_totals_agree_with_the_tallies(counted: list[tuple[str, str, OperationKind, int]]) -> None:
     counters = counters_of(counted)
@@ -57,7 +58,7 @@ def test_totals_agree_with_the_tallies(counted: list[tuple[str, str, OperationKi
         assert counters.total(kind, entity="/oTHER") == sum(at_other)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(operations)
 def test_what_is_forgotten_is_still_counted(counted: list[tuple[str, str, OperationKind, int]]) -> None:
     counters = counters_of(counted)

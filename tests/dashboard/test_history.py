@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbus.dashboard.history import CHANGES_KEPT, SAMPLE_EVERY, SAMPLES_KEPT, History
+from tests.examples import examples
 
 STATES = ("healthy", "suspect", "failed_over", "faulted")
 
@@ -26,7 +27,7 @@ def seen(state: str, since: float | None = None) -> dict[str, dict[str, object]]
     return {"orders": {"state": state, "since": since, "reason": "because"}}
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     looks=st.lists(st.tuples(st.sampled_from(STATES), st.booleans()), max_size=30),
     torn=st.binary(max_size=20),

@@ -16,6 +16,7 @@ from pairbus.broker.engine.message import MessageState
 from pairbus.broker.engine.results import Handout
 from pairbus.broker.engine.settings import QueueSettings
 from tests.engine.samples import START, body_of, message, namespace
+from tests.examples import examples
 
 LOCK, MOST = 5.0, 3
 
@@ -232,5 +233,5 @@ class QueueModel(RuleBasedStateMachine):
         assert len(self.queue._locks) == sum(1 for each in self.messages if each.token is not None)
 
 
-QueueModel.TestCase.settings = settings(max_examples=60, stateful_step_count=35)
+QueueModel.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=35)
 TestQueueModel = QueueModel.TestCase

@@ -32,6 +32,7 @@ from pairbus.broker.engine.settings import EntityStatus, QueueSettings, Subscrip
 from tests.engine.observing import check_books, observe
 from tests.engine.samples import START, bodies, message, namespace, queue
 from tests.engine.snapshot import snapshot
+from tests.examples import examples
 
 
 def rebuilt(events: Any, now: float = 0.0) -> Namespace:
@@ -195,7 +196,7 @@ STEPS = st.integers(0, 80).flatmap(lambda length: st.lists(STEP, min_size=length
 
 
 @given(STEPS)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_whatever_happens_log_and_snapshot_tell_it(steps: list[tuple[int, int, int]]) -> None:
     story = Story()
     story.log.extend(story.space.take_events())

@@ -14,6 +14,7 @@ from pairbus.amqp.types import Decimal32, Described, Float, Int, Symbol, Timesta
 from pairbus.broker.engine.actions import SqlAction
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.filters import SqlFilter
+from tests.examples import examples
 
 from .sample import Sample, truth_of
 
@@ -174,14 +175,14 @@ def evaluate(expression: str, message: dict[str, Any]) -> Truth:
     return truth_of(SqlFilter(expression), Sample(application_properties=message))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(predicates, messages)
 def test_a_plain_evaluator_agrees(pair: Pair, message: dict[str, Any]) -> None:
     text, expected = pair
     assert evaluate(text, message) is expected(message)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(tests, tests, tests, messages)
 def test_three_valued_logic(p: Pair, q: Pair, r: Pair, message: dict[str, Any]) -> None:
     def gives(template: str) -> Truth:
@@ -199,7 +200,7 @@ def test_three_valued_logic(p: Pair, q: Pair, r: Pair, message: dict[str, Any]) 
     assert gives("{p} AND TRUE") is gives("{p}") is gives("{p} OR FALSE")
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.text("ab%_!", max_size=7), st.text("ab%_!", max_size=6))
 def test_like_is_its_definition(text: str, pattern: str) -> None:
     assert truth_of(
@@ -236,7 +237,7 @@ any_message = st.builds(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(soup, anything.filter(lambda value: not isinstance(value, list)), any_message)
 def test_no_text_and_no_message_breaks_a_rule(text: str, parameter: Any, message: Sample) -> None:
     with contextlib.suppress(Refused):
@@ -255,7 +256,7 @@ sums = st.lists(operands, min_size=1, max_size=4).flatmap(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(sums, st.sampled_from(["=", "<>", "<", ">=", "LIKE"]), sums, any_message)
 def test_no_arithmetic_raises(left: str, operator: str, right: str, message: Sample) -> None:
     # A constant pattern that is no string is refused, rightly; a sum is none.

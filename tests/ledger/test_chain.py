@@ -21,6 +21,7 @@ from pairbus.ledger.segment import (
     closed_segments,
     read_segment,
 )
+from tests.examples import examples
 
 KIND = "redirects"
 
@@ -51,7 +52,7 @@ def is_whole(directory: Path) -> bool:
 plans = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=3), min_size=1, max_size=3)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(plans, st.data())
 def test_every_line_that_is_gone_or_changed_is_told(plan: list[list[int]], data: st.DataObject) -> None:
     with directory_of(plan) as directory:
@@ -115,7 +116,7 @@ def swap(one: Path, other: Path) -> None:
     other.write_bytes(content)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(plans, st.integers(0, 99), st.integers(0, 9999), st.integers(1, 255))
 def test_every_byte_counts(plan: list[list[int]], file: int, place: int, change: int) -> None:
     with directory_of(plan) as directory:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from pairbus.ledger.receipts import KIND, MemoryReceipts, Receipt, ReceiptLog, operation_id
 from pairbus.ledger.segment import SegmentWriter, adopt_segments, closed_segments
+from tests.examples import examples
 
 from .receipts import read_receipts
 
@@ -170,7 +171,7 @@ class FailingDisk:
         return call
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     plan=st.lists(st.sampled_from(["write", "fsync", "ftruncate", "well", "well"]), max_size=12),
     groups=st.lists(st.integers(1, 4), min_size=1, max_size=6),

@@ -22,6 +22,7 @@ from pairbus.ledger.segment import SegmentWriter
 from pairbus.ledger.store_compaction import WrittenDays, compact_store
 from pairbus.ledger.store_files import StoreFiles
 from pairbus.stores.store import DirectoryStore
+from tests.examples import examples
 
 from .histories import JsonTable
 from .test_generation import keep
@@ -145,7 +146,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_any_value_in_any_place_is_told_and_crashes_nothing(
     scenes: dict[str, Path], way: str, data: st.DataObject

@@ -18,6 +18,7 @@ from pairbus.pairing.errors import BacklogUnavailableError
 from pairbus.pairing.failures import Action, FailureKind, Ruling
 from pairbus.pairing.health import AbandonAttempts, Effect, EntityHealth, Notify, Route, StartPing, StopPing
 from pairbus.pairing.rotation import Rotation
+from tests.examples import examples
 
 QUEUES = ("q0", "q1", "q2")
 COOL_DOWN = 20.0
@@ -274,4 +275,4 @@ class PairMachine(RuleBasedStateMachine):
 
 
 TestPair = PairMachine.TestCase
-TestPair.settings = settings(max_examples=100, stateful_step_count=40)
+TestPair.settings = settings(max_examples=examples(100), stateful_step_count=40)

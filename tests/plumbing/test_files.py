@@ -27,6 +27,7 @@ from pairbus.plumbing.files import (
     sync_directory,
     tighten,
 )
+from tests.examples import examples
 
 CALLS = ("open", "write", "fsync", "close", "replace")
 
@@ -61,7 +62,9 @@ class Disk:
         return call
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 @given(
     old=st.none() | st.binary(max_size=40),
     new=st.binary(max_size=40),

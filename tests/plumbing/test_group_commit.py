@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pairbus.plumbing.group_commit import GroupCommit
 from pairbus.plumbing.serial_thread import SerialThread
+from tests.examples import examples
 from tests.waiting import PATIENCE
 
 
@@ -65,7 +66,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(STEPS, max_size=40))
 def test_in_every_order_of_events_every_append_ends_and_none_is_lied_to(
     steps: list[tuple[str, Any]],

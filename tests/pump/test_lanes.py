@@ -16,6 +16,7 @@ from pairbus.pump.judgement import Judgement, Remedy
 from pairbus.pump.lanes import FETCH_MESSAGES, Lanes
 from pairbus.pump.rate import Limiter, Room
 from pairbus.pump.steps import Bury, Defer, Fetch, HeldMessage, LaneStep, Recheck, Renew, Send
+from tests.examples import examples
 
 DOWN = Judgement(Remedy.DOWN, "Unreachable", "down")
 BUSY = Judgement(Remedy.BUSY, "Busy", "busy", wait=2.0)
@@ -436,7 +437,7 @@ class Model:
                 return
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.integers(0, 2**32),
     st.integers(20, 200),

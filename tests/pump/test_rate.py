@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbus.pump.rate import Limiter, Pace
+from tests.examples import examples
 
 TICK = 0.05
 #: How long after the last trouble a rate may take to be what it was, or to be no limit any more.
@@ -72,7 +73,7 @@ Act = tuple[str, float]
 acts = st.tuples(st.sampled_from(["send", "trickle", "trouble", "rest"]), st.floats(0.01, 5.0))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(acts, max_size=40), st.sampled_from([None, 0.5, 60.0, 1e5]), st.floats(1.0, 5000.0))
 def test_after_any_history_the_rate_finds_back_and_stays_within_its_bounds(
     history: list[Act], ceiling: float | None, start: float

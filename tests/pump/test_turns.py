@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbus.pump.turns import Turn, Turns
+from tests.examples import examples
 from tests.simulation.loop import SimulatedLoop
 
 
@@ -24,7 +25,7 @@ def _turn(gate: Turns, queue: _Queue | None = None) -> Turn:
     return Turn(gate, queue or _Queue())  # type: ignore[arg-type]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(1, 30), st.integers(1, 50))
 def test_every_queue_begins_and_few_at_a_time(seed: int, turns: int, queues: int, enough: int) -> None:
     """Whatever the others do: some never end their turn, and what is in hand may stay."""

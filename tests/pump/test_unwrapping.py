@@ -26,6 +26,7 @@ from pairbus.amqp.types import Byte, Described, Float, Int, Symbol, Timestamp, U
 from pairbus.pairing.envelope import Long, Natives, TimestampMs, compress_body, wrap
 from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.pump.unwrapping import OpenedEnvelope, open_envelope, read_address, read_postmark
+from tests.examples import examples
 
 NOW = 1_800_000_000_000
 values = st.one_of(
@@ -95,7 +96,7 @@ def open_payload(payload: bytes, policy: Any = "pause", now_ms: int = NOW) -> Op
     return open_envelope(sections, read_postmark(sections), policy_of=lambda path: policy, now_ms=now_ms)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     own=st.dictionaries(names, values, max_size=6),
     body=bodies,
@@ -172,7 +173,7 @@ def test_the_postmark_and_address_are_read() -> None:
     assert read_address(sections) == ("Orders/New", "s")
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_damaged_messages_are_malformed_and_nothing_else(data: st.DataObject) -> None:
     payload = bytearray(delivered(Natives(session_id="s", ttl_ms=5), {"a": 1}, encode_data(b"x")))

@@ -28,6 +28,7 @@ from pairbus.broker.store.sqlite import SqliteStore
 from tests.engine.observing import check_books, observe
 from tests.engine.samples import START, bodies, message, namespace
 from tests.engine.test_recovery import STEPS, Story, assert_alive
+from tests.examples import examples
 from tests.store.files import bring_all, load, query, store_path, write
 
 
@@ -55,7 +56,7 @@ def kept(path: Path, space: Namespace) -> Namespace:
 
 
 @given(STEPS, st.integers(1, 7), st.sampled_from(["by one store", "by a new one each turn", "frugally"]))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_whatever_happens_the_file_tells_it(
     steps: list[tuple[int, int, int]], per_turn: int, how: str
 ) -> None:
