@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,11 +16,13 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus._pyamqp._encode import encode_payload
 from azure.servicebus._pyamqp.aio._transport_async import WebSocketTransportAsync
 from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus import conditions
 from pairbus.broker import Broker, NamespaceHandle, OperationKind, QueueSettings
 from pairbus.pairing.failures import FailureKind, classify
+from pairbus.sdk import privates
 from pairbus.sdk.failures import describe
 from pairbus.sdk.privates import (
     batch_keywords,
@@ -29,6 +32,7 @@ from pairbus.sdk.privates import (
     is_settled_by_request,
     keep_open_when_refused,
     link_limits,
+    message_parts,
     sdk_error,
     sdk_request_error,
     sdk_token_error,
@@ -98,6 +102,44 @@ async def test_a_message_that_is_encoded_is_enclosed_as_the_sdk_would(
     )
     assert len(ours) == len(theirs) == 1
     assert encode_payload(bytearray(), ours._message) == encode_payload(bytearray(), theirs._message)
+
+
+@pytest.mark.parametrize("data", [b"x", [b"one", b"two"]])
+def test_the_parts_of_a_message_are_read_where_the_sdk_has_them(data: Any) -> None:
+    message = AmqpAnnotatedMessage(
+        data_body=data,
+        header={"priority": 1},
+        annotations={"a": 1},
+        properties={"message_id": "1"},
+        application_properties={"b": 2},
+        delivery_annotations={"c": 3},
+        footer={"d": 4},
+    )
+    kind, body, *rest = message_parts(message)
+    assert (kind, list(body)) == (message.body_type, list(message.body))
+    assert rest == [
+        message.header,
+        message.annotations,
+        message.properties,
+        message.application_properties,
+        message.delivery_annotations,
+        message.footer,
+    ]
+    assert privates._read_parts(message) == (kind, body, *rest), "no such attributes any more"
+
+
+def test_the_parts_of_a_message_that_has_them_elsewhere_are_read_as_all_do() -> None:
+    elsewhere = SimpleNamespace(
+        body_type="data",
+        body=[b"x"],
+        header=1,
+        annotations=2,
+        properties=3,
+        application_properties=4,
+        delivery_annotations=5,
+        footer=6,
+    )
+    assert message_parts(elsewhere) == ("data", [b"x"], 1, 2, 3, 4, 5, 6)
 
 
 async def test_an_enclosed_message_arrives(namespace: NamespaceHandle, client: ServiceBusClient) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from operator import attrgetter
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, cast
 
@@ -27,6 +28,18 @@ _ENCODERS = frozenset({"_encode", "_amqp_message", "message"})
 _OF_A_MESSAGE = frozenset({"MessageException", "MessageSendFailed"})
 # The function of the SDK's clients, senders and receivers that connects, authenticates and attaches.
 _OPENER = "_open"
+# What a message is made of. Its attributes are called so, with a mark before them.
+_PARTS = (
+    "body_type",
+    "data_body",
+    "header",
+    "annotations",
+    "properties",
+    "application_properties",
+    "delivery_annotations",
+    "footer",
+)
+_read_parts: Callable[[Any], tuple[Any, ...]] = attrgetter(*(f"_{name}" for name in _PARTS))
 # Where a batch has its messages among its parts.
 _DATA_PART = 5
 log = logging.getLogger(__name__)
@@ -64,6 +77,19 @@ def enclose(
     batch._count = len(payloads)
     tell(parts, message_id, session_id, partition_key)
     return cast(ServiceBusMessageBatch, batch)
+
+
+def message_parts(raw: Any) -> tuple[Any, ...]:
+    """A message at a glance: the type of its body, the data that it is if it is that, header, annotations,
+    properties, application properties, delivery annotations and footer.
+
+    To ask for one after the other, and for a new generator of data each time, takes a quarter of what it
+    takes to write a message. Without it that is done.
+    """
+    try:
+        return _read_parts(raw)
+    except AttributeError:
+        return tuple(getattr(raw, "body" if name == "data_body" else name) for name in _PARTS)
 
 
 class LinkLimits(NamedTuple):

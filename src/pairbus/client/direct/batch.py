@@ -24,12 +24,13 @@ class EncodedBatch(ServiceBusMessageBatch):
         super().__init__(max_size_in_bytes)
         self._limit = max_size_in_bytes or _DEFAULT_SIZE
         self._bytes = 0
-        self._payloads: list[bytes] = []
+        #: Its messages.
+        self.payloads: list[bytes] = []
         # Of the first message, as that was when it was added.
         self._routing: Routing | None = None
 
     def __len__(self) -> int:
-        return len(self._payloads)
+        return len(self.payloads)
 
     def __repr__(self) -> str:
         return f"ServiceBusMessageBatch(max_size_in_bytes={self._limit}, message_count={len(self)})"
@@ -56,13 +57,13 @@ class EncodedBatch(ServiceBusMessageBatch):
             )
         if self._routing is None:
             self._routing = routing_of(message)
-        self._payloads.append(payload)
+        self.payloads.append(payload)
         self._bytes = grown
 
     def encode(self) -> bytes:
         """The batch as one transfer."""
         assert self._routing is not None, "an empty batch is not sent"
-        return encode_envelope(self._routing, self._payloads)
+        return encode_envelope(self._routing, self.payloads)
 
 
 class AmqpMessageBatch(PairedMessageBatch, EncodedBatch):

@@ -14,6 +14,7 @@ import time
 from calendar import timegm
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from struct import Struct
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -25,7 +26,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, Amq
 from pairbus.amqp.message import encode_data
 from pairbus.client.sending.message import Message, body_bytes, measure_if_writable, raw_of
 from pairbus.metering import UNIT_BYTES
-from pairbus.sdk.privates import encode_by_sdk
+from pairbus.sdk.privates import encode_by_sdk, message_parts
 from pairbus.words import ENQUEUED_TIME, LOCKED_UNTIL, PARTITION_KEY
 
 _DATA = AmqpMessageBodyType.DATA
@@ -100,10 +101,10 @@ def encode_to_enclose(message: Message, limit: int) -> bytes | None:
 Weight = tuple[int, tuple[int, ...]]
 
 
-def weigh_payload(payload: bytes) -> Weight:
-    """The same of one message that is encoded."""
-    size = len(payload)
-    return size, (size,) if size > UNIT_BYTES else ()
+def weigh_payloads(payloads: Sequence[bytes]) -> Weight:
+    """The same of messages that are encoded."""
+    sizes = [*map(len, payloads)]
+    return sum(sizes), tuple(size for size in sizes if size > UNIT_BYTES) if max(sizes) > UNIT_BYTES else ()
 
 
 def weigh(messages: Sequence[Message], *, when: Any = None) -> Weight:
@@ -182,29 +183,28 @@ def _text_if(value: Any) -> Any:
 
 
 def _encode(raw: AmqpAnnotatedMessage) -> bytes:
-    if raw.body_type is not _DATA or raw.delivery_annotations or raw.footer:
+    kind, body, header, annotations, properties, added, for_a_hop, footer = message_parts(raw)
+    if kind is not _DATA or for_a_hop or footer:
         raise _Unusual
     parts: list[bytes] = []
     born = expiry = None
-    header = raw.header
     if header is not None:
-        ttl = header.time_to_live
-        values = (header.durable, header.priority, ttl, header.first_acquirer, header.delivery_count)
-        if values != (None, None, None, None, None):
+        values = _header_values(header)
+        if values != _NO_HEADER:
             parts.append(_section(b"\x00\x53\x70", list(map(_put, _HEADER, values))))
-        if ttl and ttl != _NO_LIFE:
-            born = int(time.time()) * 1000
-            expiry = min(_LAST_EXPIRY, born + ttl)
-    if raw.annotations:
-        parts.append(_annotations(raw.annotations))
-    properties = raw.properties
+            ttl = header.time_to_live
+            if ttl and ttl != _NO_LIFE:
+                born = int(time.time()) * 1000
+                expiry = min(_LAST_EXPIRY, born + ttl)
+    if annotations:
+        parts.append(_annotations(annotations))
     if properties is not None or born is not None:
         found = _properties(properties, born, expiry)
         if found is not None:
             parts.append(found)
-    if raw.application_properties:
-        parts.append(_application_properties(raw.application_properties))
-    for item in raw.body:
+    if added:
+        parts.append(_application_properties(added))
+    for item in body:
         if type(item) is not bytes:
             raise _Unusual
         parts.append(encode_data(item))
@@ -220,23 +220,9 @@ def _properties(named: Any, born: int | None, expiry: int | None) -> bytes | Non
         fields = [_NULL] * 13
         fields[8], fields[9] = _time(expiry), _time(born)
         return _section(b"\x00\x53\x73", fields)
-    number = named.message_id
-    values = (
-        number,
-        named.user_id,
-        named.to,
-        named.subject,
-        named.reply_to,
-        named.correlation_id,
-        named.content_type,
-        named.content_encoding,
-        named.absolute_expiry_time,
-        named.creation_time,
-        named.group_id,
-        named.group_sequence,
-        named.reply_to_group_id,
-    )
-    if born is None and type(number) is str and values[1:] == _NOTHING[1:]:
+    values = _property_values(named)
+    number = values[0]
+    if born is None and type(number) is str and values[1:] == _NO_OTHER:
         # What most messages have: an id and nothing else.
         written = number.encode()
         size = len(written)
@@ -402,6 +388,8 @@ def _identifier(value: Any) -> bytes:
 
 
 _HEADER = (_boolean, _ubyte, _uint, _boolean, _uint)
+_header_values = attrgetter("durable", "priority", "time_to_live", "first_acquirer", "delivery_count")
+_NO_HEADER = (None,) * 5
 _PROPERTIES = (
     _identifier,
     _binary,
@@ -417,4 +405,20 @@ _PROPERTIES = (
     _uint,
     _string,
 )
+_property_values = attrgetter(
+    "message_id",
+    "user_id",
+    "to",
+    "subject",
+    "reply_to",
+    "correlation_id",
+    "content_type",
+    "content_encoding",
+    "absolute_expiry_time",
+    "creation_time",
+    "group_id",
+    "group_sequence",
+    "reply_to_group_id",
+)
 _NOTHING = (None,) * 13
+_NO_OTHER = (None,) * 12

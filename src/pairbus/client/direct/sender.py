@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import ServiceBusError
@@ -92,25 +92,29 @@ class AmqpSender:
 
     # -- sending
 
-    async def send_messages(self, message: Any, *, timeout: float | None = None) -> None:
-        """Send a message, a list or a batch; done when the service has taken all of it."""
+    async def send_messages(self, message: Any, *, timeout: float | None = None) -> Sequence[bytes]:
+        """Send a message, a list or a batch; done when the service has taken all of it. The messages as they
+        were written, so that nobody writes them again to know what they weigh.
+        """
         link = self._link
         if link is None or link.lost is not None or self._is_closed:
             link = await self._open()
-        form = 0
+        batch: EncodedBatch | None = None
         if isinstance(message, ServiceBusMessageBatch):
-            payload, form = message.encode(), BATCH_FORMAT  # type: ignore[attr-defined]  # an EncodedBatch
+            batch = cast(EncodedBatch, message)
         elif isinstance(message, Sequence):
             batch = await self.create_message_batch()
             for one in message:
                 batch.add_message(one)
-            payload, form = batch.encode(), BATCH_FORMAT
+        if batch is None:
+            payload, form = encode_message(message, alone=True), 0
         else:
-            payload = encode_message(message, alone=True)
+            payload, form = batch.encode(), BATCH_FORMAT
         error, fate = await link.send_one(payload, form)
         if error is not None:
             is_of_message = fate == "refused" or link.lost is None
             raise as_sdk_error(error, "message" if is_of_message else _level(link.line))
+        return (payload,) if batch is None else batch.payloads
 
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> EncodedBatch:
         """An empty batch, as large as the link takes."""

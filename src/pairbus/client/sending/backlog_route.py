@@ -32,7 +32,7 @@ from typing import Any
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from pairbus.client.direct.encoding import Weight, weigh, weigh_payload
+from pairbus.client.direct.encoding import Weight, weigh, weigh_payloads
 from pairbus.client.observers.observer import AttemptOutcome, Sending, SendNote
 from pairbus.client.state.records import UNANSWERED, UNKNOWN, Records, RedirectRecord
 from pairbus.client.status import SendCounts
@@ -170,13 +170,13 @@ class BacklogRoute:
         given: Any = group.native
         parcel = Consignment(given) if self._encloses and len(wrapped) == 1 else None
 
-        async def transmit(sender: SdkSender) -> None:
+        async def transmit(sender: SdkSender) -> Any:
             native = given
             if parcel is not None:  # here, where what cannot be written fails as the SDK's send would
                 payload = parcel.encode(self.batch_limit - BATCH_RESERVE)
                 if payload is not None:
                     native = self._side.enclose([payload], *parcel.routing) or native
-            await sender.send_messages(native)
+            return await sender.send_messages(native)
 
         def observe(queue: str, ticket: Ticket, ending: Ending | None) -> None:
             outcome = outcome_of(ending, ticket)
@@ -187,7 +187,8 @@ class BacklogRoute:
             if self._observers.hear_sends or self._observers.hear_tallies:
                 fate = fate_of(ending, ticket)
                 payload = None if parcel is None else parcel.payload
-                weight = None if payload is None else weigh_payload(payload)
+                written = ticket.value if payload is None else (payload,)
+                weight = weigh_payloads(written) if written else None
                 self._tell_sent(
                     path, wrapped, queue=queue, ticket=ticket, outcome=outcome, fate=fate, weight=weight
                 )

@@ -57,13 +57,13 @@ class EntityCall:
             return self._transmit_list(sender)
         return sender.send_messages(self.native)
 
-    async def _transmit_list(self, sender: SdkSender) -> None:
+    async def _transmit_list(self, sender: SdkSender) -> Any:
         # The batch that the SDK would make of them itself. It would also convert each message twice for it,
         # which is a tenth of the whole send.
         batch = await sender.create_message_batch()
         for message in self.messages:
             batch.add_message(message)
-        await sender.send_messages(batch)
+        return await sender.send_messages(batch)
 
 
 class PrimaryAttempt(Ticket):

@@ -30,7 +30,7 @@ from typing import Any, Final, cast
 
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from pairbus.client.direct.encoding import weigh
+from pairbus.client.direct.encoding import weigh, weigh_payloads
 from pairbus.client.fleet.fleet import Fleet
 from pairbus.client.observers.observer import AttemptOutcome, Sending, SendNote
 from pairbus.client.status import PathStatus, new_counts
@@ -292,7 +292,8 @@ class PairedEntity:
         if size > self._backlog.limit - CERTAIN_ROOM and outcome == "ok":
             self._watch_headroom(messages)
         if observers.hear_tallies:
-            wire, large = weigh(messages, when=call.when)
+            written = attempt.value if call.when is None else None  # by one of our own senders
+            wire, large = weigh_payloads(written) if written else weigh(messages, when=call.when)
             note = SendNote(self.path, "primary", None, fate, count, wire, large, call.when is not None)
             observers.tell_tally(note)
         if observers.hear_sends:

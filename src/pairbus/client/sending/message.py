@@ -39,7 +39,7 @@ from pairbus.pairing.envelope import (
 )
 from pairbus.pairing.headroom import CERTAIN_ROOM
 from pairbus.pairing.names import id_text
-from pairbus.sdk.privates import LinkLimits
+from pairbus.sdk.privates import LinkLimits, message_parts
 from pairbus.words import SCHEDULED_TIME
 
 Message = ServiceBusMessage | AmqpAnnotatedMessage
@@ -302,10 +302,8 @@ def _check_size(message: Message, limit: int) -> None:
 
 def body_bytes(message: Message) -> int:
     """The size of the body: of data to the byte, which costs nothing to know, else with all around it."""
-    raw = raw_of(message)
-    if raw.body_type is _DATA:
-        return sum(map(len, raw.body))
-    return measure_if_writable(message)
+    kind, data, *_ = message_parts(raw_of(message))
+    return sum(map(len, data)) if kind is _DATA else measure_if_writable(message)
 
 
 def data_of(message: Message) -> list[bytes] | None:
