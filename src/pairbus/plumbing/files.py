@@ -117,7 +117,8 @@ def drafted(path: Path, *, mode: int | None = None, durable: bool = True) -> Ite
             os.close(descriptor)
         os.replace(draft, path)
     except BaseException as error:
-        if isinstance(error, OSError) and error.filename is None:  # of a descriptor the system has no name
+        # Of a descriptor the system has no name; without a number Python would show nothing else.
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
             error.filename = str(path)
         with suppress(OSError):  # the first error is the one to tell
             os.unlink(draft)
