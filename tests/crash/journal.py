@@ -71,14 +71,13 @@ class _Story:
 
 
 class Journal:
-    """Everything that was begun and confirmed; `reached` are the fates that a broker has confirmed."""
+    """Everything that was begun and confirmed."""
 
     def __init__(self) -> None:
         self._stories: dict[str, _Story] = {}
         self._states: dict[str, _Course[bytes | None]] = {}
         self._owners: dict[tuple[str, int], str] = {}
         self.confirmed = 0
-        self.reached: set[Fate] = set()
 
     # -- what clients do
 
@@ -90,7 +89,6 @@ class Journal:
         """It was done, the broker says. `counted` if it raised the delivery count."""
         story = self._stories[message_id]
         story.course.confirm(number)
-        self.reached.add(story.course.values[number])
         story.least_deliveries += counted
         self.confirmed += 1
 
@@ -102,6 +100,10 @@ class Journal:
         """It was set, the broker says."""
         self._states[session_id].confirm(number)
         self.confirmed += 1
+
+    def standing(self, fate: Fate) -> int:
+        """How many messages are where a confirmed operation brought them, with nothing begun since."""
+        return sum(story.course.possible == [fate] for story in self._stories.values())
 
     @property
     def sessions(self) -> list[str]:

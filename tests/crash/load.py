@@ -15,13 +15,15 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from tests.crash.journal import Fate, Journal
 
-__all__ = ["QUEUE", "SESSIONS", "SESSION_QUEUE", "Load"]
+__all__ = ["QUEUE", "SESSIONS", "SESSION_QUEUE", "WORKERS", "Load"]
 
 Work = Callable[[ServiceBusClient], Coroutine[Any, Any, None]]
 QUEUE, SESSION_QUEUE = "orders", "visits"
 SESSIONS = ["north", "south"]
 PRODUCERS = 2
 CONSUMERS = 3
+# All at work, those of sessions and schedules included.
+WORKERS = PRODUCERS + CONSUMERS + len(SESSIONS) + 2
 BATCH = 5
 # Times that an abandoned message is given back before it is completed.
 ABANDONS = 2
