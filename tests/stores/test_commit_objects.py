@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pairbus.clock import SystemClock
 from pairbus.errors import ConfigurationError
-from pairbus.ledger.commit_objects import CommitWriter
+from pairbus.ledger.commit_objects import GATHER, CommitWriter
 from pairbus.ledger.receipts import KIND, ReceiptLog
 from pairbus.ledger.segment import parse_lines
 from pairbus.ledger.store_files import StoreFiles, holds_rows, read_side_by_side
 from pairbus.stores.errors import CallHungError, RecordStoreError
 from pairbus.stores.object_store import ObjectStore
+from pairbus.stores.packing import MOST_PACKED
 from pairbus.stores.places import StoreUri
 from pairbus.stores.store import DirectoryStore, RecordStore, open_store
 from tests.ledger.test_receipts import receipt
@@ -111,6 +114,16 @@ def test_who_comes_alone_waits_for_others_unless_it_is_urged(tmp_path: Path) -> 
     assert not gathering.is_alive()
 
 
+def test_who_is_urged_again_and_again_for_a_few_rows_waits_for_others(tmp_path: Path) -> None:
+    writer = CommitWriter(DirectoryStore(tmp_path), KIND, is_chained=True)
+    begun = time.monotonic()
+    for number in range(4):
+        writer.append([receipt(number)])
+        writer.urge()
+        writer.gather()
+    assert time.monotonic() - begun >= 3 * GATHER, "the first time it was heard"
+
+
 async def test_an_object_that_is_gone_from_the_middle_is_missed(place: StoreUri) -> None:
     log, store = ReceiptLog(place), open_store(place)
     for number in range(3):
@@ -152,6 +165,40 @@ def test_a_compressed_commit_that_was_damaged_or_cut_short_is_told(tmp_path: Pat
     kept[len(kept) // 2] ^= part == 1.0
     file.write_bytes(kept[: int(len(kept) * part)])
     assert any(file.name in one for one in complaints(store))
+
+
+@pytest.mark.parametrize("swapped", ["gigabytes", "nothing", "another"])
+def test_an_object_that_holds_something_else_is_told_and_does_not_fill_the_memory(
+    tmp_path: Path, swapped: str
+) -> None:
+    store = DirectoryStore(tmp_path)
+    writer = CommitWriter(store, KIND, is_chained=True)
+    for number in range(2):
+        writer.append([receipt(number)])
+    first, last = sorted(tmp_path.glob("*.jsonl.zst"))
+    if swapped == "gigabytes":
+        with pa.CompressedOutputStream(str(last), "zstd") as stream:
+            for _ in range(2 * MOST_PACKED // 1024**2):
+                stream.write(bytes(1024**2))
+        assert last.stat().st_size < 1024**2
+    else:
+        last.write_bytes(pa.compress(b"", codec="zstd") if swapped == "nothing" else first.read_bytes())
+    assert any(last.name in one for one in complaints(store))
+    assert len(store.read(last.name)) < 1024**2
+
+
+def test_a_commit_that_is_too_large_to_be_unpacked_is_not_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("pairbus.ledger.commit_objects", "pairbus.stores.packing"):
+        monkeypatch.setattr(f"{module}.MOST_PACKED", 10_000)
+    store = DirectoryStore(tmp_path)
+    writer = CommitWriter(store, KIND, is_chained=True)
+    for rows in (1, 100):
+        writer.append([receipt(number) for number in range(rows)])
+    assert sorted(name.rpartition(".")[2] for name in store.list(KIND)) == ["head", "jsonl", "zst"]
+    assert len(messages(store)) == 100
+    assert complaints(store) == []
 
 
 async def test_commits_that_were_put_before_they_were_compressed_are_read(place: StoreUri) -> None:

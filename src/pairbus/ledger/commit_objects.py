@@ -3,7 +3,8 @@
 1. An object is what a closed segment with a single commit would be, name included: rows, their link, and who
    has written it. So whoever reads segments reads these, and there is nothing that a dead writer leaves open.
 2. Puts cost money and time. All who come while one is on its way share the next, and between the beginnings
-   of two there are `GATHER` seconds at least, unless nobody can come before the next is made.
+   of two there are `GATHER` seconds at least, unless nobody can come before the next is made. That is said
+   again and again while messages trickle in: it is heard once for `WORTH` rows.
 3. A put that hangs may still be done, some time. So the same commit is put under another name, that of a
    later time; whoever reads both has the same commit twice.
 4. A commit that failed uses its number up, see rule 5 of `chain`: it may be there or not.
@@ -22,7 +23,7 @@ from typing import Any
 
 from pairbus.clock import Clock, SystemClock
 from pairbus.stores.errors import CallHungError
-from pairbus.stores.packing import PACKED
+from pairbus.stores.packing import MOST_PACKED, PACKED
 from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import RecordStore, open_store
 
@@ -33,6 +34,8 @@ from .segment_log import RowWriter
 log = logging.getLogger(__name__)
 #: At full rate a few puts a second; a message waits no longer than that for its completion.
 GATHER = 0.2
+#: One put more for so many messages is a hundredth of what they cost by themselves.
+WORTH = 100
 _PUTS = 3
 
 
@@ -88,6 +91,7 @@ class CommitWriter:
         self._gather = gather
         self._last_put = -gather
         self._is_urged = threading.Event()
+        self._unurged = WORTH  # rows since it was last heard
         self._told: str | None = None
         self._anchored: int | None = None
 
@@ -99,8 +103,10 @@ class CommitWriter:
     def gather(self) -> None:
         """Rule 2."""
         wait = self._last_put + self._gather - time.monotonic()
-        if wait > 0:
-            self._is_urged.wait(wait)
+        if wait > 0 and self._unurged < WORTH:
+            time.sleep(wait)
+        elif wait > 0 and self._is_urged.wait(wait):
+            self._unurged = 0
         self._is_urged.clear()
 
     def urge(self) -> None:
@@ -116,8 +122,9 @@ class CommitWriter:
         self.begin()
         rest = f"{uuid.uuid4().hex}.jsonl"
         if self._chain is not None:
-            rest = f"{self._chain.segment_name}.jsonl{PACKED}"
+            rest = f"{self._chain.segment_name}.jsonl"
             data += self._chain.link(data, len(lines))
+            rest += PACKED if len(data) <= MOST_PACKED else ""
         self._last_put = time.monotonic()
         for left in reversed(range(_PUTS)):
             try:
@@ -126,6 +133,7 @@ class CommitWriter:
             except CallHungError:  # rule 3
                 if not left:
                     raise
+        self._unurged += len(lines)
         if self._chain is not None:
             self._chain.keep()
 

@@ -7,7 +7,10 @@ store takes them sooner. Other tools know the suffix, too.
 from __future__ import annotations
 
 PACKED = ".zst"
+#: What is larger is not to be packed. No more is unpacked either: a small object can hold gigabytes.
+MOST_PACKED = 64 * 1024**2
 _CODEC = "zstd"
+_PIECE = 1024**2
 
 
 def pack(name: str, data: bytes) -> bytes:
@@ -27,8 +30,11 @@ def unpack(name: str, kept: bytes) -> bytes:
         return kept
     from pyarrow import BufferReader, CompressedInputStream
 
+    data = bytearray()
     try:
         with CompressedInputStream(BufferReader(kept), _CODEC) as stream:
-            return bytes(stream.read())
+            while len(data) <= MOST_PACKED and (piece := stream.read(_PIECE)):
+                data += piece
     except OSError:
         return kept
+    return bytes(data) if 0 < len(data) <= MOST_PACKED else kept
