@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import time
@@ -11,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from pairbus.client.state import spool_store
+from pairbus.client.state import spool_store, spool_survey
 from pairbus.client.state.packing import pack
 from pairbus.client.state.spool_records import SpoolCursor, SpoolRecord
 from pairbus.client.state.spool_store import LineKey, SpoolStore, Unsent, adopt_stores
+from pairbus.client.state.spool_survey import count_bytes_left
 
 from .scene import text
 
@@ -100,6 +102,52 @@ def test_files_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_where_there_is_no_spool_there_is_nothing_to_adopt(tmp_path: Path) -> None:
     assert adopt_stores(tmp_path / "nowhere") == []
+
+
+def test_who_may_only_read_a_spool_sees_what_was_left_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SpoolStore.create(tmp_path)
+    store.append(ORDERS, [record("m0")])
+    system_open = os.open
+
+    def open_to_read(path: Any, flags: int, *mode: Any, **more: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            raise PermissionError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return system_open(path, flags, *mode, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", open_to_read)
+        held = count_bytes_left(tmp_path)
+    store.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", open_to_read)
+        left = count_bytes_left(tmp_path)
+    assert (held, left > 0) == (0, True)
+
+
+def test_a_file_that_is_sent_while_what_is_left_is_counted_counts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SpoolStore.create(tmp_path)
+    store.append(ORDERS, [record("m0")])
+    store.close()
+    monkeypatch.setattr(spool_survey, "spool_files", lambda store: [store / "000000-000009.spool"])
+    assert count_bytes_left(tmp_path) == 0
+
+
+def test_what_somebody_looks_at_in_that_moment_is_adopted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SpoolStore.create(tmp_path)
+    store.append(ORDERS, [record("m0")])
+    store.close()
+    looking = os.open(store.directory / ".lock", os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    monkeypatch.setattr(time, "sleep", lambda seconds: os.close(looking))
+    [adopted] = adopt_stores(tmp_path)
+    assert [one.record for one in read(adopted)] == [record("m0")]
+    adopted.close()
 
 
 def test_the_names_of_new_directories_are_on_the_disk(

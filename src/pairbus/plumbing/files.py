@@ -282,6 +282,23 @@ def _leads_to(path: Path, descriptor: int) -> bool:
     return os.path.samestat(found, os.fstat(descriptor))
 
 
+def is_locked(path: Path) -> bool:
+    """Whether somebody has the lock of a file. For whoever only looks: it may be a file that only its owner
+    may write to. Who asks for the lock in this moment does not get it.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 @contextmanager
 def hold_alone(path: Path, *, create: bool = True, patience: float = 0.0) -> Iterator[FileLock | None]:
     """Hold the lock of a file meanwhile; None if it cannot be had at once, or within so many seconds."""

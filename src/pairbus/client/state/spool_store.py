@@ -41,7 +41,7 @@ from pairbus.plumbing.files import (
     SECRET,
     FileLock,
     files_in,
-    hold_alone,
+    is_locked,
     make_directory,
     open_file,
     publish,
@@ -57,6 +57,8 @@ from .spool_records import Piece, SpoolCursor, SpoolRecord, framed, pieces_of
 log = logging.getLogger(__name__)
 # Read as a whole, and deleted as a whole: so much may lie on the disk beyond what is still to be sent.
 _FILE_BYTES = 4 * 1024 * 1024
+# Longer than it takes to look whether a lock is held.
+_GLANCE = 0.02
 _LOCK, _REJECTED, _LATE = ".lock", "rejected.spool", "late-"
 _BEGIN = SpoolCursor()
 # Lines and files are numbered; what has another name was put there by somebody else, and is sent as well.
@@ -387,6 +389,9 @@ def adopt_stores(parent: Path) -> list[SpoolStore]:
     for directory in store_directories(parent):
         try:
             lock = FileLock.take(directory / _LOCK)
+            if lock is None and spool_files(directory):
+                time.sleep(_GLANCE)  # perhaps somebody only looked, see `is_held`
+                lock = FileLock.take(directory / _LOCK)
             if lock is not None:
                 stores.append(SpoolStore(directory, lock))
                 stores[-1].load()
@@ -427,8 +432,7 @@ def spool_files(store: Path) -> list[Path]:
 
 def is_held(store: Path) -> bool:
     """Whether the process of a directory lives."""
-    with hold_alone(store / _LOCK, create=False) as lock:
-        return lock is None and (store / _LOCK).exists()
+    return is_locked(store / _LOCK)
 
 
 def store_directories(parent: Path) -> list[Path]:

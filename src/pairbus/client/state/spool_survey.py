@@ -53,11 +53,18 @@ def list_left(spool: Path) -> list[WaitingMessage]:
 
 def count_bytes_left(spool: Path) -> int:
     """How large the files of these are: no file is read, and some of it may have been sent."""
-    return sum(file.stat().st_size for file in _files_left(spool))
+    return sum(map(_size_of, _files_left(spool)))
 
 
 def _files_left(spool: Path) -> list[Path]:
     return [file for store in store_directories(spool) if not is_held(store) for file in spool_files(store)]
+
+
+def _size_of(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:  # all of it has been sent, a moment ago
+        return 0
 
 
 def _files_of(spool: Path) -> list[Path]:
