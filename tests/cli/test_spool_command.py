@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import subprocess
@@ -112,12 +113,21 @@ def test_show_tells_all_of_a_message(state: Path) -> None:
 
 
 def test_drop_removes_what_was_put_aside_and_nothing_else(state: Path) -> None:
-    assert [one["name"] for one in ask(state, "drop", "one")["dropped"]] == ["one"]
+    assert [one["name"] for one in ask(state, "drop", "one", "--yes")["dropped"]] == ["one"]
     left = ask(state, "ls")
     assert (len(left["waiting"]), left["refused"], len(left["damaged"])) == (2, [], 1)
-    done = call("spool", "drop", "--all", "--state", str(state))
+    done = call("spool", "drop", "--all", "--yes", "--state", str(state))
     assert (done.returncode, done.stdout) == (0, "dropped 1\n")
     assert ask(state, "ls")["damaged"] == []
+
+
+@pytest.mark.parametrize("chosen", [["one"], ["--all"], ["--waiting", "orders"]])
+def test_nothing_is_dropped_unasked(state: Path, monkeypatch: pytest.MonkeyPatch, chosen: list[str]) -> None:
+    before = ask(state, "ls")
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    done = call("spool", "drop", *chosen, "--state", str(state))
+    assert (done.returncode, "say --yes" in done.stderr) == (2, True)
+    assert ask(state, "ls") == before
 
 
 def test_an_empty_spool_is_empty(tmp_path: Path) -> None:
@@ -252,7 +262,7 @@ def test_directories_with_the_names_of_files_are_none(state: Path, pairbus_broke
         (spool / place).mkdir()
     found = ask(state, "ls")
     assert [len(found[name]) for name in ("waiting", "refused", "damaged")] == [2, 1, 1]
-    assert len(ask(state, "drop", "--all")["dropped"]) == 2
+    assert len(ask(state, "drop", "--all", "--yes")["dropped"]) == 2
     pairbus_broker["contoso"].create_queue("orders")
     done = send(state, pairbus_broker)
     assert (done.returncode, done.stdout) == (0, "2 sent, 0 refused, 0 waiting\n")
@@ -268,7 +278,7 @@ def test_what_waits_for_an_entity_can_be_dropped_unless_a_client_holds_it(state:
         assert done.returncode == 3
         assert "a client that runs holds messages" in done.stderr
         store.close()
-    assert len(ask(state, "drop", "--waiting", "orders")["dropped"]) == 3
+    assert len(ask(state, "drop", "--waiting", "orders", "--yes")["dropped"]) == 3
     assert [one["message_id"] for one in ask(state, "ls")["waiting"]] == ["other"]
     done = call("spool", "drop", "--waiting", "orders", "--state", str(state))
     assert (done.returncode, "Nothing waits for 'orders'" in done.stderr) == (2, True)

@@ -52,7 +52,7 @@ NEEDED = {
     "messages send": ["orders", "hello", *ONE],
     "records trim": ["--keep-days", "3", "--records", "folder"],
     "send": ["orders", *NAMED],
-    "spool drop": ["--all", "--state", "folder"],
+    "spool drop": ["--all", "--yes", "--state", "folder"],
     "spool ls": ["--state", "folder"],
     "spool replay": ["--state", "folder", *NAMED],
     "spool show": ["name", "--state", "folder"],

@@ -13,8 +13,9 @@ from pairbus.errors import ConfigurationError
 
 from .examples import examples
 from .group import CommandGroup
-from .namespaces import NamespaceChoice, confirm, namespace_options
+from .namespaces import NamespaceChoice, namespace_options
 from .progress import working
+from .shared_options import confirm, yes_option
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def create(
 )
 @click.argument("path")
 @namespace_options
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @click.option("--if-exists", is_flag=True, help="It is no mistake if there is none.")
 @json_option
 def delete(path: str, *, choice: NamespaceChoice, yes: bool, if_exists: bool, as_json: bool) -> None:

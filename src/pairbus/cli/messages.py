@@ -22,11 +22,12 @@ from .exit_codes import INCOMPLETE
 from .feed import FedMessage, Feed, MessageFeed, lines_of
 from .group import CommandGroup
 from .lines import property_value, read_json_lines, read_plain_lines
-from .namespaces import NamespaceChoice, confirm, namespace_options
+from .namespaces import NamespaceChoice, namespace_options
 from .numbers import AT_LEAST_ONE
 from .places import ENTITY_PATH, FILE, check_target
 from .progress import working
 from .send import send_all
+from .shared_options import confirm, yes_option
 from .tables import counted, json_option, print_json, print_table, shown
 
 if TYPE_CHECKING:
@@ -310,7 +311,7 @@ def _parse_properties(given: tuple[str, ...]) -> dict[str, Any]:
     )
 )
 @_place_options
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @json_option
 def purge(*, place: MessagePlace, yes: bool, as_json: bool) -> int:
     """Take all messages of an entity away, for good.

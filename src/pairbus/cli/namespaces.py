@@ -173,18 +173,6 @@ _OPTIONS = (
 )
 
 
-def confirm(question: str) -> None:
-    """Ask; whoever cannot be asked has to say --yes."""
-    try:
-        if click.confirm(question, err=True):
-            return
-    except click.Abort:
-        raise ConfigurationError(
-            "nobody is there to be asked: say --yes to do it without a question"
-        ) from None
-    raise ConfigurationError("nothing was done")
-
-
 def _choose(side: SideConfig, certificate: Path | None = None) -> ChosenNamespace:
     from pairbus.pairing.names import primary_name  # late, as above
 

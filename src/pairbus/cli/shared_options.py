@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from pairbus.errors import ConfigurationError
+
 from .candidates import offer_entities
 from .numbers import AT_LEAST_ONE, INTERVAL
 from .places import DIRECTORY, ENTITY_PATH, PLACE
@@ -25,9 +27,22 @@ job_state_option = click.option(
 all_pairs_option = click.option(
     "--all-pairs", is_flag=True, help="Every pair of the configuration file, in one job."
 )
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 master_option = click.option(
     "--master", metavar="URL", help="Where Spark runs. [default: local[8,4], this machine]"
 )
+
+
+def confirm(question: str) -> None:
+    """Ask; whoever cannot be asked has to say --yes."""
+    try:
+        if click.confirm(question, err=True):
+            return
+    except click.Abort:
+        raise ConfigurationError(
+            "nobody is there to be asked: say --yes to do it without a question"
+        ) from None
+    raise ConfigurationError("nothing was done")
 
 
 def extra_option(act: str) -> Callable[[_F], _F]:

@@ -20,7 +20,7 @@ from .group import CommandGroup
 from .numbers import POSITIVE
 from .pairs import PairChoice, PairSettings, pair_options
 from .progress import working
-from .shared_options import state_option
+from .shared_options import confirm, state_option, yes_option
 from .tables import counted, json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def replay(
 @spool.command(
     epilog=examples(
         "pairbus spool drop 01794817082895-9734-f59fcc-000000-000000-0-0 --pair shop",
-        "pairbus spool drop --pair shop --all",
+        "pairbus spool drop --pair shop --all --yes",
         "pairbus spool drop --pair shop --waiting orders",
     )
 )
@@ -186,6 +186,7 @@ def replay(
     metavar="ENTITY",
     help="All that waits for an entity, such as one that is gone for good. Repeatable.",
 )
+@yes_option
 @json_option
 def drop(
     names: tuple[str, ...],
@@ -194,6 +195,7 @@ def drop(
     state: Path | None,
     everything: bool,
     waiting: tuple[str, ...],
+    yes: bool,
     as_json: bool,
 ) -> None:
     """Remove what was refused or is damaged, for good.
@@ -204,10 +206,17 @@ def drop(
     directory = _directory(choice, state)
     if not names and not everything and not waiting:
         raise ConfigurationError("Say what to drop: names that `pairbus spool ls` lists, --all or --waiting")
+    from pairbus.client.state.directory import spool_dir
     from pairbus.client.state.spool_aside import discard
+    from pairbus.client.state.spool_store import drop_line
 
     chosen = _all_aside(directory) if everything else _choose(directory, names)
-    unsent = [message for entity in waiting for message in _drop_waiting(directory, entity)]
+    unsent = [message for entity in waiting for message in _waiting_for(directory, entity)]
+    if not yes and (chosen or unsent):
+        what = counted(len(chosen) + len(unsent), "message or damaged part", "messages or damaged parts")
+        confirm(f"Delete {what} of the spool of {directory} for good?")
+    for entity in waiting:
+        drop_line(spool_dir(directory), entity)
     for one in chosen:
         discard(one)
     if as_json:
@@ -216,9 +225,8 @@ def drop(
         click.echo(f"dropped {len(chosen) + len(unsent):,}")
 
 
-def _drop_waiting(directory: Path, entity: str) -> list[WaitingMessage]:
+def _waiting_for(directory: Path, entity: str) -> list[WaitingMessage]:
     from pairbus.client.state.directory import spool_dir
-    from pairbus.client.state.spool_store import drop_line
     from pairbus.client.state.spool_survey import list_left, list_waiting
     from pairbus.pairing.names import path_key
 
@@ -229,7 +237,6 @@ def _drop_waiting(directory: Path, entity: str) -> list[WaitingMessage]:
         raise ConfigurationError(f"Nothing waits for {entity!r} in {directory}; `pairbus spool ls` tells")
     if len(left) < len(found):
         raise UnreachableError(f"a client that runs holds messages for {entity!r}: close it first")
-    drop_line(spool, entity)
     return left
 
 
