@@ -21,6 +21,7 @@ from pairbus.plumbing.files import (
     FileLock,
     drafted,
     hold_alone,
+    is_locked,
     publish,
     publish_directory,
     remove_drafts,
@@ -276,3 +277,12 @@ def test_a_full_disk_is_told_with_the_file(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(os, "write", refuse)
     with pytest.raises(OSError, match=r"No space left on device: '.*/page'"):
         publish(tmp_path / "page", "text")
+
+
+def test_who_looks_whether_a_lock_is_held_never_waits(tmp_path: Path) -> None:
+    held, pipe = tmp_path / "held", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with hold_alone(held) as lock:
+        assert lock is not None
+        assert [is_locked(path) for path in (held, pipe, tmp_path / "gone")] == [True, False, False]
+    assert not is_locked(held)

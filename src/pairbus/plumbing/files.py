@@ -287,7 +287,7 @@ def is_locked(path: Path) -> bool:
     may write to. Who asks for the lock in this moment does not get it.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return False
     try:
