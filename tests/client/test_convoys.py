@@ -77,6 +77,17 @@ class Line:
         if TRANSPORT != "sdk":
             self.scene.secondary.faults.clear()
 
+    def last(self, seconds: float, timers: ManualTimers) -> None:
+        """Each transfer takes so long from now on."""
+        side: Any = self.sender._client.pair.secondary
+        enclose = side.enclose
+
+        def enclose_slowly(*given: Any) -> Any:
+            timers._now += seconds
+            return enclose(*given)
+
+        side.enclose = enclose_slowly
+
     def _strike(self) -> None:
         fault, self._fault = self._fault, None
         self.scene.secondary.faults.set(**(fault or {}))
@@ -214,6 +225,58 @@ async def test_what_a_throttled_queue_refuses_together_is_taken_in_order(
     assert await line.ends_in_time(manual_timers) == ["done"] * 12
     assert still.backlog_ids() == ["first", *NAMES]
     assert still.diary.rotations == []
+
+
+async def test_those_whom_a_throttled_queue_refuses_together_have_their_time_when_it_is_their_turn(
+    still: Scene, manual_timers: ManualTimers
+) -> None:
+    """To wait for the first of them, which waits for the queue, takes none of it."""
+    line = await Line.form(still)
+    line.strike("error", condition="com.microsoft:server-busy")  # without a word for how long
+    line.clear_with_the_next()
+    line.send(messages(["ahead", *NAMES]))
+    if TRANSPORT == "sdk":
+        await eventually(lambda: "failed" in still.diary.outcomes("backlog"))
+    line.last(3.0, manual_timers)
+    assert await line.ends_in_time(manual_timers) == ["done"] * 13
+    assert still.backlog_ids() == ["first", "ahead", *NAMES]
+    if TRANSPORT == "sdk":
+        assert line.transfers == [1, 12, 1, 11]
+
+
+async def test_those_who_met_a_silent_queue_together_have_their_time_at_the_next(
+    still: Scene, manual_timers: ManualTimers
+) -> None:
+    line = await Line.form(still)
+    line.strike("delay", entity=BACKLOG[0], seconds=600.0)
+    line.send(messages(["ahead", *NAMES]))
+    await line.until_under_way()
+    line.last(2.0, manual_timers)
+    assert await line.ends_in_time(manual_timers) == ["done"] * 13
+    second = next(queue for queue in BACKLOG[1:] if still.messages(queue, secondary=True))
+    taken = [message.message_id for message in still.messages(second, secondary=True)]
+    assert [name for name in taken if name in NAMES] == NAMES
+
+
+@pytest.mark.parametrize("number", [1, 12])
+async def test_nobody_waits_for_a_throttled_queue_of_a_side_that_has_ended(still: Scene, number: int) -> None:
+    """Time stands still here: whoever waits for a rest to end waits for ever."""
+    line = await Line.form(still)
+    sender, calls = line.link._sender, 0
+    send = sender.send_messages
+
+    async def fault_and_send(given: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == min(number, 2):
+            still.secondary.faults.set("busy")
+            line.sender._client.fault("away", side="secondary")
+        await send(given)
+
+    sender.send_messages = fault_and_send
+    line.send(messages(NAMES[:number]))
+    await eventually(lambda: all(send.done() for send in line.sends))
+    assert (await line.ends())[-1] == "PairFaultedError"
 
 
 async def test_an_answer_that_is_lost_is_unknown_for_each_and_all_go_on_in_order(

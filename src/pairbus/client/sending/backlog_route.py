@@ -258,6 +258,7 @@ class BacklogRoute:
     async def _wait_in_line(self, link: SendLink, queue: str, wanted: Round) -> Ending:
         """TURN, or how it ended without one: called away, or in a convoy."""
         ending: Ending | None = None
+        wanted.halt(self._timers.now())
         try:
             ending = await link.wait_turn(wanted, wanted.deadline)
             return ending
@@ -296,7 +297,7 @@ class BacklogRoute:
         if queue not in self._limits:
             return False
         now, limit = self._timers.now(), self._options.send_timeout
-        convoy = Convoy(self.batch_limit - BATCH_RESERVE, until=now + limit)
+        convoy = Convoy(self.batch_limit - BATCH_RESERVE, now=now, send_timeout=limit)
         link.take_along(convoy.takes)
         if len(convoy.rounds) < 2:
             link.readmit(convoy.disband())
@@ -313,7 +314,7 @@ class BacklogRoute:
         ending = Ending.ABANDONED
         try:
             ending = await link.call(
-                convoy, partial(self._transmit, convoy), limit=self._options.send_timeout, deadline=None
+                convoy, partial(self._transmit, convoy), limit=convoy.limit, deadline=None
             )
         finally:
             self._convoy_ended(link, queue, convoy, ending)
@@ -333,19 +334,21 @@ class BacklogRoute:
         """Let everybody in it go on, in order, before those behind it."""
         rounds = convoy.disband()
         action = Action.REMOVE
-        if ending is Ending.FAILED and convoy.error is not None:
+        if ending is Ending.FAILED and convoy.error is not None and not self._around.sides.have_ended:
             action = judge_backlog(describe(convoy.error), self._options).action
-        if action in (Action.RAISE, Action.THROTTLED):
+        if action is Action.REMOVE:
+            for each in rounds:
+                each.end(ending)
+        else:
+            now = self._timers.now()
             for each in rounds:
                 each.tell(queue, ending)
                 each.begin()
+                each.halt(now)
                 if action is Action.RAISE:
                     each.parcel = None
             link.readmit(rounds)
-        else:
-            for each in rounds:
-                each.end(ending)
-        if ending is not Ending.DONE and action is not Action.RAISE:
+        if ending is not Ending.DONE and action is not Action.RAISE and not self._around.sides.have_ended:
             self._leaves(queue, link, convoy, ending)
 
     # -- a queue that does not answer
@@ -385,6 +388,7 @@ class BacklogRoute:
 
     async def _wait_for_opening(self, sender: str, wanted: Round) -> None:
         """What was behind the failed message stays behind it, and follows it to its queue."""
+        wanted.halt(self._timers.now())
         waiter = wanted.waiter(asyncio.get_running_loop())
         self._openings[sender].add_done_callback(lambda _: wanted.end(Ending.TURN))
         timer = None if wanted.deadline is None else self._timers.call_at(wanted.deadline, wanted.expire)
@@ -416,6 +420,7 @@ class BacklogRoute:
             self._check_sides()  # where the side has ended, this tells why
             raise ticket.error
         if verdict.action is Action.THROTTLED:
+            self._check_sides()
             link.rest(verdict.wait)
             self._throttling = failure.summary
             return False

@@ -60,10 +60,10 @@ class Consignment:
 class Round(Ticket):
     """What one call wants done, which queues it has tried, and until when it may go on.
 
-    The time runs from its first turn: waiting in line takes none of it.
+    The time runs while it has a turn, or others set out with it: waiting for that takes none of it.
     """
 
-    __slots__ = ("convoy", "deadline", "ends", "observe", "operation", "parcel", "tried")
+    __slots__ = ("_left", "convoy", "deadline", "ends", "observe", "operation", "parcel", "tried")
 
     def __init__(
         self,
@@ -80,14 +80,25 @@ class Round(Ticket):
         self.observe = observe
         self.parcel = parcel
         self.tried: set[str] = set()
+        #: While its time runs.
         self.ends = math.inf
+        self._left = math.inf
         #: That which it is in now.
         self.convoy: Convoy | None = None
 
     def set_out(self, now: float, send_timeout: float) -> None:
-        """It has a turn; the first one counts."""
+        """It has a turn: its time runs, or runs on."""
         if self.ends == math.inf:
-            self.ends = now + send_timeout + _ROUND_REST
+            self.ends = now + min(self._left, send_timeout + _ROUND_REST)
+
+    def halt(self, now: float) -> None:
+        """It waits for others: its time stands still."""
+        if self.ends != math.inf:
+            self._left, self.ends = self.ends - now, math.inf
+
+    def time_to_try(self, now: float, send_timeout: float) -> float:
+        """How long an attempt that begins now may take, but for the caller's own time."""
+        return min(send_timeout, self._left if self.ends == math.inf else self.ends - now)
 
     @property
     def stops_at(self) -> float:
@@ -126,22 +137,25 @@ class Round(Ticket):
 class Convoy(Ticket):
     """Rounds whose messages go in one transfer, and the place of that on the link."""
 
-    __slots__ = ("_room", "_until", "rounds")
+    __slots__ = ("_now", "_room", "_send_timeout", "limit", "rounds")
 
-    def __init__(self, room: int, *, until: float) -> None:
-        """`room` is how many bytes a batch holds, `until` the end of a transfer that begins now."""
+    def __init__(self, room: int, *, now: float, send_timeout: float) -> None:
+        """`room` is how many bytes a batch holds."""
         super().__init__()
         #: Who is in it, in order.
         self.rounds: list[Round] = []
         self._room = room
-        self._until = until
+        self._now, self._send_timeout = now, send_timeout
+        #: How long the call may take.
+        self.limit = 0.0
 
     def takes(self, ticket: Ticket) -> bool:
-        """Whether the next in line comes along: it has time for a whole attempt, and fits."""
+        """Whether the next in line comes along: an attempt of its own would take as long, and it fits."""
         if not isinstance(ticket, Round) or ticket.parcel is None or len(self.rounds) == _MOST:
             return False
         parcel = ticket.parcel
-        if ticket.ends < self._until or self._is_routed_apart(parcel):
+        limit = ticket.time_to_try(self._now, self._send_timeout)
+        if limit <= 0.0 or (self.rounds and (limit != self.limit or self._is_routed_apart(parcel))):
             return False
         try:
             payload = parcel.encode(self._room)
@@ -150,12 +164,13 @@ class Convoy(Ticket):
         if payload is None or len(payload) + _FRAME > self._room:
             return False
         self._room -= len(payload) + _FRAME
+        self.limit = limit
         self.rounds.append(ticket)
         ticket.convoy = self
         return True
 
     def _is_routed_apart(self, parcel: Consignment) -> bool:
-        first = self.rounds[0].parcel if self.rounds else None
+        first = self.rounds[0].parcel
         return first is not None and first.routing[1:] != parcel.routing[1:]
 
     def left_by(self, round_: Round, ending: Ending | None) -> None:
