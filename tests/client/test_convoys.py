@@ -204,9 +204,18 @@ async def test_what_is_refused_together_goes_message_by_message(still: Scene) ->
         assert Counter(still.diary.outcomes("backlog")) == {"ok": 13, "failed": 11}
 
 
-async def test_what_cannot_be_written_fails_alone(still: Scene) -> None:
+class Incomparable:
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("code of a message")
+
+    __hash__ = object.__hash__
+
+
+@pytest.mark.parametrize("part", ["application_properties", "annotations"])
+async def test_what_cannot_be_written_fails_alone(still: Scene, part: str) -> None:
     line = await Line.form(still)
-    wrong = text("wrong", application_properties={"what": object()})
+    wrong = text("wrong")
+    setattr(wrong.raw_amqp_message, part, {b"x-opt-partition-key": Incomparable()})
     line.send([*messages(NAMES[:6]), wrong, *messages(NAMES[6:])])
     found = await line.ends()
     assert found[:6] == found[7:] == ["done"] * 6

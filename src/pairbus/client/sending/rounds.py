@@ -155,10 +155,10 @@ class Convoy(Ticket):
             return False
         parcel = ticket.parcel
         limit = ticket.time_to_try(self._now, self._send_timeout)
-        if limit <= 0.0 or (self.rounds and (limit != self.limit or self._is_routed_apart(parcel))):
+        if limit <= 0.0 or (self.rounds and limit != self.limit):
             return False
         try:
-            payload = parcel.encode(self._room)
+            payload = None if self._is_routed_apart(parcel) else parcel.encode(self._room)
         except Exception:  # noqa: BLE001 - whatever it is, its own call raises it
             return False
         if payload is None or len(payload) + _FRAME > self._room:
@@ -170,7 +170,7 @@ class Convoy(Ticket):
         return True
 
     def _is_routed_apart(self, parcel: Consignment) -> bool:
-        first = self.rounds[0].parcel
+        first = self.rounds[0].parcel if self.rounds else None
         return first is not None and first.routing[1:] != parcel.routing[1:]
 
     def left_by(self, round_: Round, ending: Ending | None) -> None:
