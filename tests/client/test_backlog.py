@@ -15,7 +15,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError, 
 from pairbus.aio import PairedSender
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings
-from pairbus.client.errors import SpoolFullError
+from pairbus.client.errors import ClientClosedError, SpoolFullError
 from pairbus.client.observers.observer import Observer, Sending
 from pairbus.client.sending.spool import Spool
 from pairbus.options import EntityState
@@ -562,3 +562,27 @@ async def test_a_full_entity_raises_otherwise(still: Scene) -> None:
     still.primary.faults.set("full", entity="orders")
     with pytest.raises(ServiceBusQuotaExceededError):
         await sender.send_messages(ServiceBusMessage("1"))
+
+
+async def test_a_queue_that_fails_while_the_client_is_closed_is_not_looked_for(still: Scene) -> None:
+    sender = still.sender(backlog_queue_count=1)
+    client = sender._client
+    client.fail_over("orders")
+    await sender.send_messages(text("first"))
+    backlog: Any = client.pair.backlog
+    inner = backlog._links[BACKLOG[0]]._sender
+    send = inner.send_messages
+    closing: list[asyncio.Task[None]] = []
+
+    async def close_and_send(given: Any) -> None:
+        closing.append(still.begin(client.close()))
+        await eventually(lambda: backlog._is_closed)
+        await send(given)
+
+    inner.send_messages = close_and_send
+    still.secondary.faults.set("disabled")
+    with pytest.raises(ClientClosedError):
+        await sender.send_messages(text("second"))
+    await asyncio.gather(*closing)
+    assert still.backlog_ids() == ["first"]
+    assert backlog._looking is None

@@ -471,7 +471,7 @@ class BacklogRoute:
         self.rotation.fail(queue, now, reason=reason)
         self._tell_rotation(now)
         link.send_away()
-        if not self.rotation.usable(now) and self._looking is None:
+        if not self.rotation.usable(now) and self._looking is None and not self._is_closed:
             self._looking = asyncio.get_running_loop().create_task(self._look_for_queues())
 
     async def _look_for_queues(self) -> None:
