@@ -48,6 +48,9 @@ def test_the_command_says_what_it_takes(tmp_path: Path) -> None:
         done = call(*words, "--within", "1h", "--json", variables=variables)
         told = json.loads(done.stdout)
         assert (done.returncode, told["schedule"]["rate"], told["schedule"]["shards"]) == (0, 0.2, 1)
+        named = "--primary-env P --secondary-env S --count 2"
+        advice = f"`pairbus syphon run --once --max-rate 1 --shards 1 {named}`"
+        assert told["schedule"]["advice"] == advice, "it can be run as it is printed"
         assert told["rate"] == 920.0, "what the tier leaves, not the 2,000 of the default"
         config, prices = tmp_path / "pairbus.toml", tmp_path / "prices.toml"
         config.write_text('prices = "prices.toml"\n', encoding="utf-8")

@@ -67,7 +67,7 @@ def _in_hours(seconds: float) -> str:
 def _advise(messages: int, rate: float, most: float) -> str:
     if rate <= most:
         shards = max(1, ceil(rate / SHARD_RATE))
-        return f"pairbus syphon run --once --max-rate {max(1, ceil(rate))} --shards {shards}"
+        return f"`pairbus syphon run --once --max-rate {max(1, ceil(rate))} --shards {shards}`"
     if most <= 0:
         return (
             "the application alone takes all credits of the Standard tier: drain when it rests, or move the "

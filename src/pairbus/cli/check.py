@@ -16,6 +16,7 @@ from .numbers import AT_LEAST_ONE, POSITIVE
 from .pairs import PairChoice, PairSettings, pair_options
 from .progress import working
 from .shared_options import entities_option
+from .suggestions import runnable
 from .tables import counted, json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -90,7 +91,10 @@ def _print_for_people(report: PreflightReport) -> None:
     findings = sorted(report.findings, key=lambda finding: order[finding.severity])
     print_table(
         ("", "TOPIC", "SUBJECT", "FINDING"),
-        [(coloured(finding.severity), finding.topic, finding.subject, finding.text) for finding in findings],
+        [
+            (coloured(finding.severity), finding.topic, finding.subject, runnable(finding.text))
+            for finding in findings
+        ],
     )
     number = sum(finding.severity != "note" for finding in findings)
     found = counted(number, "problem", "problems") if number else "nothing"

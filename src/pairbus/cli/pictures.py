@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .colours import coloured
+from .suggestions import runnable
 from .tables import clock_time, counted, print_table, time_span
 
 if TYPE_CHECKING:
@@ -66,12 +67,12 @@ def print_aside(refused: Sequence[RefusedMessage], damaged: Sequence[DamagedByte
     """What the spool keeps because it cannot be sent, if there is any."""
     if refused:
         were = counted(len(refused), "message was refused and is", "messages were refused and are")
-        click.echo(f"spool: {were} kept, see `pairbus spool`")
+        click.echo(runnable(f"spool: {were} kept, see `pairbus spool ls`"))
         rows = [(f"  {one.name}", one.path, one.message_id, one.reason) for one in refused]
         print_table(("  NAME", "ENTITY", "MESSAGE", "REASON"), rows)
     if damaged:
         are = counted(len(damaged), "part is damaged and is", "parts are damaged and are")
-        click.echo(f"spool: {are} kept, see `pairbus spool`")
+        click.echo(runnable(f"spool: {are} kept, see `pairbus spool ls`"))
         print_table(("  NAME", "BYTES", "FILE"), [(f"  {one.name}", one.size, one.file) for one in damaged])
 
 
@@ -91,7 +92,7 @@ def describe_missing(depth: BacklogDepth) -> str:
     if not depth.missing:
         return ""
     missing = counted(len(depth.missing), "queue is missing", "queues are missing")
-    return f", {missing}: run `pairbus provision`"
+    return runnable(f", {missing}: run `pairbus provision`")
 
 
 def print_backlog(name: str, depth: BacklogDepth) -> None:

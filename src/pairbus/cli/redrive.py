@@ -17,6 +17,7 @@ from .numbers import DURATION, POSITIVE
 from .pairs import PairChoice, pair_options
 from .progress import CLEAR_LINE, working
 from .shared_options import count_option, entities_option, extra_option
+from .suggestions import runnable
 from .tables import counted, json_option, print_json, print_table, time_span
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def _print(done: Redriven, seconds: float, *, dry_run: bool) -> None:
         return
     verb = "would go back" if dry_run else "went back"
     stay = f"{left:,} {'stays' if left == 1 else 'stay'}"
-    then = "; `pairbus syphon run --once` moves them" if moved and not dry_run else ""
+    then = runnable("; `pairbus syphon run --once` moves them") if moved and not dry_run else ""
     click.echo(
         f"{counted(moved, 'dead letter', 'dead letters')} {verb} into play, {stay}; {seconds:.1f} s{then}"
     )

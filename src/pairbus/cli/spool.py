@@ -21,6 +21,7 @@ from .numbers import POSITIVE
 from .pairs import PairChoice, PairSettings, pair_options
 from .progress import working
 from .shared_options import confirm, state_option, yes_option
+from .suggestions import runnable
 from .tables import counted, json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def list_spool(*, choice: PairChoice, state: Path | None, as_json: bool) -> None
     from pairbus.client.state.spool_survey import list_unreadable, list_waiting
 
     for file, size in list_unreadable(spool_dir(directory), now=time.time()):
-        click.echo(f"{size:,} bytes of {file} cannot be read: pairbus spool replay puts them aside", err=True)
+        then = runnable("`pairbus spool replay` puts them aside")
+        click.echo(f"{size:,} bytes of {file} cannot be read: {then}", err=True)
     waiting, newer = list_waiting(spool_dir(directory)), newer_directories(spool_dir(directory))
     refused, damaged = list_refused(directory), list_damaged(directory)
     if as_json:
@@ -163,7 +165,8 @@ def replay(
     else:
         click.echo(f"{sent:,} sent, {refused:,} refused, {waiting:,} waiting")
         if damaged:
-            click.echo(f"{len(damaged):,} parts are damaged and were put aside: `pairbus spool ls`", err=True)
+            look = runnable("`pairbus spool ls`")
+            click.echo(f"{len(damaged):,} parts are damaged and were put aside: {look}", err=True)
     if waiting:
         raise UnreachableError(f"no side has taken what waits: {reason or 'the time was over'}")
     return FOUND if refused or damaged else 0

@@ -18,6 +18,7 @@ from .exit_codes import UNREACHABLE
 from .pairs import PairChoice, PairSettings, pair_options
 from .pictures import print_aside, print_backlog, print_client
 from .shared_options import state_option, watch_options
+from .suggestions import runnable
 from .tables import json_option
 from .watching import show_again, show_once
 
@@ -103,7 +104,7 @@ class _Seen:
         if self.bytes_left:
             click.echo(
                 f"spool: clients that are gone have left {self.bytes_left:,} bytes; the next one with this "
-                "state directory sends them, or `pairbus spool replay`"
+                + runnable("state directory sends them, or `pairbus spool replay`")
             )
         print_aside(self.refused, self.damaged)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -18,6 +19,7 @@ from .numbers import DURATION, NOT_NEGATIVE, POSITIVE
 from .pairs import PairChoice, pair_options
 from .prices import choose_sheet
 from .shared_options import count_option, extra_option
+from .suggestions import runnable
 from .tables import counted, json_option, print_json, print_table, time_span
 
 if TYPE_CHECKING:
@@ -96,6 +98,7 @@ def plan_command(
     needed = None
     if within is not None:
         needed = schedule(plan.messages, within=within, tier=tier, app_rate=app_rate)
+        needed = replace(needed, advice=runnable(needed.advice))
     if as_json:
         print_json({**plan.to_dict(), "schedule": None if needed is None else needed.to_dict()})
     else:
@@ -108,7 +111,7 @@ def plan_command(
 
 def _print_plan(plan: BacklogPlan) -> None:
     for note in plan.notes:
-        click.echo(note)
+        click.echo(runnable(note))
     rows = [
         (path, f"{one.messages:,}", f"{one.bytes:,}", time_span(one.oldest), "; ".join(one.problems()))
         for path, one in sorted(plan.paths.items())
@@ -117,7 +120,7 @@ def _print_plan(plan: BacklogPlan) -> None:
         print_table(("PATH", "MESSAGES", "BYTES", "OLDEST", "PROBLEMS"), rows, numbers=(1, 2, 3))
     already = f"{counted(plan.dead_letters, 'dead letter', 'dead letters')} already"
     if not plan.messages:
-        look = "; `pairbus redrive --dry-run` shows why" if plan.dead_letters else ""
+        look = runnable("; `pairbus redrive --dry-run` shows why") if plan.dead_letters else ""
         click.echo(f"nothing waits to be moved; {already}{look}")
         return
     takes = f"about {time_span(plan.seconds)}" if plan.seconds >= 1 else "under a second"

@@ -38,6 +38,7 @@ from .shared_options import (
     job_state_option,
     only_one,
 )
+from .suggestions import runnable
 from .tables import counted, json_option, print_json, print_table, time_span
 
 if TYPE_CHECKING:
@@ -296,7 +297,7 @@ def _run(runner: Syphon, *, once: bool, as_json: bool, began: float) -> SyphonSu
     finally:
         show.finish()
     for note in () if as_json else summary.notes[len(told) :]:
-        click.echo(note)
+        click.echo(runnable(note))
     return summary
 
 
@@ -391,7 +392,7 @@ def _trouble_of(path: PathSummary) -> str:
 
 def _print_summary(summary: SyphonSummary, *, once: bool) -> None:
     for note in summary.notes:
-        click.echo(note)
+        click.echo(runnable(note))
     for queue, error in summary.queue_errors.items():
         click.echo(f"{queue} could not be read: {error}")
     rows = [
@@ -418,8 +419,8 @@ def _print_summary(summary: SyphonSummary, *, once: bool) -> None:
         )
     if summary.dead_lettered:
         click.echo(
-            "dead letters stay with the backlog queues: `pairbus redrive --dry-run` says why; mend that, and "
-            "redrive them"
+            runnable("dead letters stay with the backlog queues: `pairbus redrive --dry-run` says why; ")
+            + "mend that, and redrive them"
         )
     # Of a single path it would be no news.
     is_one_of_several = summary.slowest_path is not None and len(summary.paths) > 1

@@ -1,0 +1,52 @@
+"""Commands that a text suggests, completed so that they can be run as they are printed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+
+import click
+from click.core import ParameterSource
+
+# What says which pair, namespace or directory is meant; other options say what to do with it.
+_PLACES = frozenset(
+    {"config", "pair", "primary_env", "secondary_env", "primary_name", "options", "state", "count"}
+    | {"include_extra", "ready_file", "namespace", "side"}
+)
+_COMMAND = re.compile(r"`pairbus ([^`]+)`")
+
+
+def runnable(text: str) -> str:
+    """A text whose commands, in backticks, name the pair as the command that runs now was told it.
+
+    An option goes with each command that takes it. One that a variable has set is set for that command too.
+    """
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return text
+    return _COMMAND.sub(lambda found: f"`pairbus {_completed(context, found[1])}`", text)
+
+
+def _completed(context: click.Context, suggested: str) -> str:
+    root = context.find_root()
+    command: click.Command | None = root.command
+    for word in suggested.split():
+        if not isinstance(command, click.Group):
+            break
+        command = command.get_command(root, word)
+    taken = set() if command is None else {option.name for option in command.params}
+    return " ".join([suggested, *map(shlex.quote, _given(context, _PLACES & taken))])
+
+
+def _given(context: click.Context, names: frozenset[str]) -> Iterator[str]:
+    for option in context.command.params:
+        if option.name is None or option.name not in names:
+            continue
+        if context.get_parameter_source(option.name) is not ParameterSource.COMMANDLINE:
+            continue
+        value = context.params[option.name]
+        for one in value if option.multiple else [value]:
+            yield option.opts[0]
+            if one is not True:
+                yield str(one)
