@@ -83,6 +83,10 @@ TRIALS: dict[str, tuple[dict[str, float], dict[str, float]]] = {
         },
         {f"pairbus_client_spool_bytes{{{CLIENT}}}": 0, f"pairbus_client_spool_limit_bytes{{{CLIENT}}}": 0},
     ),
+    "SpoolLeft": (
+        {'pairbus_spool_left_bytes{pair="shop"}': 1},
+        {'pairbus_spool_left_bytes{pair="shop"}': 0},
+    ),
     "SpoolKeepsRefused": (
         {'pairbus_spool_refused{pair="shop"}': 0, 'pairbus_spool_damaged{pair="shop"}': 1},
         {'pairbus_spool_refused{pair="shop"}': 0, 'pairbus_spool_damaged{pair="shop"}': 0},
@@ -419,7 +423,7 @@ def test_what_cannot_wait_is_what_gets_somebody_up() -> None:
     pair["backlog"] = {"active": 4, "dead_letters": 1, "missing": ["q"]}
     pair["waiting"] = {"paths": [{"path": "b", "oldest": 0.0}]}
     pair["drain"] |= {"state": "paused", "pumps": 1, "waiting": 4}
-    pair["spool"] |= {"refused": 1, "damaged": 1}
+    pair["spool"] |= {"refused": 1, "damaged": 1, "bytes_left": 1}
     pair["verdict"] = {"is_clean": False, "lost": 1, "at": 1.0}
     pair["sources"] = {"backlog": {"at": None, "error": "gone"}}
     pair["money"] = {

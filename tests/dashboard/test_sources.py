@@ -7,12 +7,22 @@ import threading
 from pathlib import Path
 
 import pytest
+from azure.servicebus import ServiceBusMessage
 
 from pairbus.cli.verify import _leave
-from pairbus.client.state.directory import status_dir, verdict_file
+from pairbus.client.state.directory import spool_dir, status_dir, verdict_file
+from pairbus.client.state.packing import pack
+from pairbus.client.state.spool_records import SpoolRecord
+from pairbus.client.state.spool_store import LineKey, SpoolStore
 from pairbus.clock import ManualClock
 from pairbus.dashboard import pair_sources
-from pairbus.dashboard.pair_sources import check_status_files, read_clients, read_drain, read_verdict
+from pairbus.dashboard.pair_sources import (
+    check_status_files,
+    read_clients,
+    read_drain,
+    read_spool,
+    read_verdict,
+)
 from pairbus.dashboard.source import Aside, LookSource, Watch
 from pairbus.dashboard.watched import WatchedPair
 from pairbus.errors import UnreachableError
@@ -126,3 +136,12 @@ def test_a_syphon_that_is_not_understood_is_told(
     monkeypatch.setattr(pair_sources, "ask_leash", lambda address: answer and {**whole, **answer})
     with pytest.raises(UnreachableError, match="not understood"):
         read_drain(tmp_path)
+
+
+def test_what_a_client_that_is_gone_left_in_the_spool_is_seen(tmp_path: Path) -> None:
+    store = SpoolStore.create(spool_dir(tmp_path))
+    packed = pack([ServiceBusMessage("w")], scheduled_for=None, stays=False)
+    store.append(LineKey.of("orders"), [SpoolRecord("orders", 1, packed)])
+    assert read_spool(tmp_path)["bytes_left"] == 0, "its client will send it"
+    store.close()
+    assert read_spool(tmp_path)["bytes_left"] > len(packed)

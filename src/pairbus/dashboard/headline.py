@@ -210,6 +210,9 @@ def _of_messages(pair: Facts, say: _Say) -> Iterable[Facts]:
         fullest = max(filling)
         text = f"The spool is {fullest:.0%} full" if fullest < _FULL else "The spool is full: sends fail"
         yield say("bad", text, "SpoolFilling")
+    if left := spool["bytes_left"]:
+        text = f"Clients that are gone have left {_count(left, 'byte', 'bytes')} in the spool"
+        yield say("warn", text, "SpoolLeft")
     if spool["refused"] or spool["damaged"]:
         refused = _count(spool["refused"], "refused message", "refused messages")
         damaged = _count(spool["damaged"], "damaged part", "damaged parts")

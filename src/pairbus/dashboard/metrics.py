@@ -83,6 +83,7 @@ FAMILIES = (
     PageFamily("pairbus_drain_paused", "1 while a drain is paused, else 0."),
     PageFamily("pairbus_drain_moved_total", "Messages that the drain has moved.", kind="counter"),
     PageFamily("pairbus_drain_waiting", "Messages that the drain put aside because their path is down."),
+    PageFamily("pairbus_spool_left_bytes", "Bytes that clients which are gone have left in the spool."),
     PageFamily("pairbus_spool_refused", "Messages that the spool keeps because no side takes them."),
     PageFamily("pairbus_spool_damaged", "Parts of the spool that cannot be read."),
     PageFamily("pairbus_cost", "Cost of this month so far, by stage.", ("pair", "stage", "currency")),
@@ -158,6 +159,7 @@ def _of_pair(pair: Facts, now: float) -> Iterator[MetricRow]:
     yield "drain_paused", (), drain["state"] == "paused"
     yield "drain_moved_total", (), drain["moved"]
     yield "drain_waiting", (), drain["waiting"]
+    yield "spool_left_bytes", (), spool["bytes_left"]
     yield "spool_refused", (), spool["refused"]
     yield "spool_damaged", (), spool["damaged"]
     if money is not None:

@@ -11,8 +11,9 @@ from pairbus.backlog.backlog import Backlog
 from pairbus.backlog.depth import read_depth
 from pairbus.backlog.discovery import administration
 from pairbus.backlog.survey import MessageSighting, survey_queues
-from pairbus.client.state.directory import records_dir, status_dir, verdict_file
+from pairbus.client.state.directory import records_dir, spool_dir, status_dir, verdict_file
 from pairbus.client.state.spool_aside import list_damaged, list_refused
+from pairbus.client.state.spool_survey import count_bytes_left
 from pairbus.client.state.status_file import describe_unreadable, read_status_files, unreadable_status_files
 from pairbus.clock import Clock
 from pairbus.errors import UnreachableError
@@ -104,11 +105,12 @@ def read_drain(state_dir: Path) -> dict[str, Any] | None:
 
 
 def read_spool(state_dir: Path) -> dict[str, Any]:
-    """What the spool keeps because no side takes it, or because it cannot be read."""
+    """What the spool keeps because no side takes it, it cannot be read, or its client is gone."""
     refused, damaged = list_refused(state_dir), list_damaged(state_dir)
     return {
         "refused": len(refused),
         "damaged": len(damaged),
+        "bytes_left": count_bytes_left(spool_dir(state_dir)),
         "refused_messages": [
             {name: one.described()[name] for name in ("name", "path", "message_id", "reason", "at")}
             for one in refused[:_MOST_SHOWN]

@@ -125,7 +125,7 @@ def _drain(syphon: Facts | None, running: Sequence[Facts], own: Facts) -> Facts:
 def _spool(running: Iterable[Facts], aside: Facts | None) -> Facts:
     spools = [status["spool"] for status in running if status.get("spool")]
     sums = {name: sum(one[name] for one in spools) for name in ("messages", "bytes", "limit")}
-    found = aside or {"refused": 0, "damaged": 0, "refused_messages": []}
+    found = aside or {"refused": 0, "damaged": 0, "bytes_left": 0, "refused_messages": []}
     return {
         **sums,
         **found,

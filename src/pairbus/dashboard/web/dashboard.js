@@ -34,7 +34,7 @@ function overview() {
   const rate = sum(pairs, pair => pair.drain.rate), refused = sum(pairs, pair => pair.spool.refused);
   const left = pairs.map(pair => pair.drain.seconds_left).filter(one => one !== null);
   const inDrain = state => pairs.filter(pair => pair.drain.state === state).length, draining = inDrain("running"), paused = inDrain("paused");
-  const damaged = sum(pairs, pair => pair.spool.damaged), old = pairs.map(pair => aged(pair, "backlog")).find(Boolean);
+  const damaged = sum(pairs, pair => pair.spool.damaged), gone = sum(pairs, pair => pair.spool.bytes_left), old = pairs.map(pair => aged(pair, "backlog")).find(Boolean);
   return [
     verdict(),
     h("dl", { class: "figures" },
@@ -42,7 +42,7 @@ function overview() {
       figure("Waiting in the backlog", is_seen ? number(waiting) : "not known", is_seen && old ? old : oldest ? `the oldest for ${duration(oldest)}` : !is_seen ? "the secondary is not seen" : waiting ? "since when is not known yet" : "nothing waits"),
       figure("Drain", rate ? `${number(Math.round(rate))} /s` : draining ? "running" : paused ? "paused" : "none", left.length ? `${duration(Math.max(...left))} left` : draining || paused ? "nothing moves now" : "no syphon is running"),
       figure("Dead letters", number(dead), dead ? "redrive them once the cause is mended" : "none"),
-      figure("Spool", number(sum(pairs, pair => pair.spool.messages)), refused ? `${count(refused, "refused one is", "refused ones are")} kept` : damaged ? `${count(damaged, "damaged part is", "damaged parts are")} kept` : "nothing is refused"),
+      figure("Spool", number(sum(pairs, pair => pair.spool.messages)), refused ? `${count(refused, "refused one is", "refused ones are")} kept` : damaged ? `${count(damaged, "damaged part is", "damaged parts are")} kept` : gone ? `${bytes(gone)} of clients that are gone` : "nothing is refused"),
       figure("Money this month", spent(pairs), state.budget ? `budget ${Number(state.budget).toFixed(2)} a month` : "operations, transfer and base charge")),
     pairs.map(pair => [
       title(pair),
@@ -196,7 +196,8 @@ function spool(pair) {
   const { spool } = pair;
   return [h("p", {}, spool.limit ? `${count(spool.messages, "message waits", "messages wait")} on the machines of the clients, ${bytes(spool.bytes)} of ${bytes(spool.limit)}.` : "No running client has a spool."),
     spool.trouble && h("p", {}, `What keeps it: ${spool.trouble}`),
-    spool.damaged > 0 && h("p", {}, `${number(spool.damaged)} parts of files cannot be read and are kept: `, h("code", {}, "pairbus spool")),
+    spool.bytes_left > 0 && h("p", {}, `Clients that are gone have left ${bytes(spool.bytes_left)}. The next one with this state directory sends them, or `, h("code", {}, "pairbus spool replay"), "."),
+    spool.damaged > 0 && h("p", {}, `${number(spool.damaged)} parts of files cannot be read and are kept: `, h("code", {}, "pairbus spool ls")),
     table(`Messages of ${pair.name} that no side takes`, ["Message", "<Entity", "<Reason", "Since"], spool.refused_messages.map(one =>
       [one.message_id || one.name, one.path, one.reason, duration(now() - one.at)]), { empty: "No message was refused." })];
 }
