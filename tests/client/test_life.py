@@ -91,8 +91,9 @@ async def test_nothing_shows_a_key(scene: Scene) -> None:
 
 async def test_a_mistyped_host_raises(still: Scene, elsewhere: str) -> None:
     sender = still.sender(primary=elsewhere)
-    with pytest.raises(ServiceBusConnectionError):
+    with pytest.raises(ServiceBusConnectionError) as caught:
         await sender.send_messages(text("1"))
+    assert str(caught.value).count("is its address right?") == 1, "how to mend it"
     assert still.diary.changes == []
 
 
@@ -157,6 +158,21 @@ async def test_a_client_that_is_started_again_knows_the_primary_of_its_predecess
     elsewhere_now = still.client(primary=elsewhere, **settings)
     with pytest.raises(ServiceBusConnectionError):
         await elsewhere_now.get_queue_sender("orders").send_messages(text("3"))
+
+
+async def test_a_failover_of_the_predecessor_shows_that_the_names_are_right(
+    still: Scene, tmp_path: Path
+) -> None:
+    """It has never reached the primary, but a backlog queue that somebody else had made."""
+    still.primary.faults.set("refuse")
+    settings: dict[str, Any] = {"state_dir": tmp_path, "enable_spool": True, "failover_interval": 0.0}
+    await still.sender(**settings).send_messages(text("1"))
+    assert still.backlog_ids() == ["1"]
+    await eventually((tmp_path / "primary-reached").exists)
+    still.secondary.faults.set("refuse")
+    later = still.client(**settings)
+    await later.get_queue_sender("orders").send_messages(text("2"))
+    assert later.status().entities[0].sent["spool"]["ok"] == 1
 
 
 async def test_what_the_sdk_refuses_to_make_is_the_callers_to_see(still: Scene) -> None:

@@ -31,6 +31,19 @@ def tell_taken(error: Exception, taken: int, total: int) -> None:
     error.args = (told,)
 
 
+# Short, so that what a log or a status keeps of an error has all of it.
+_NEVER_REACHED = (
+    " This primary was never reached from here: is its address right? If so, send again when a side is up; "
+    "nothing is spooled before."
+)
+
+
+def tell_never_reached(error: Exception) -> None:
+    """Have the error of a primary that nobody has ever reached say why it is raised, and what to do."""
+    if _NEVER_REACHED not in str(error):  # several calls may have met the same error
+        error.args = (f"{error}{_NEVER_REACHED}",)
+
+
 class BacklogUnavailableError(PairbusError):
     """No backlog queue of the pair is left in the rotation. `taken`: how many messages of the call, counted
     from the first, are in the backlog all the same.

@@ -34,8 +34,7 @@ class Acquaintance:
         """The primary has answered."""
         if not self.had_success:
             self.had_success = True
-            if self._landmark is not None:
-                asyncio.get_running_loop().run_in_executor(None, self._landmark.set)
+            self._remember()
 
     async def was_paired_before(self, deadline: float | None) -> bool:
         """Whether the names of this pair are known to be right, though the primary has not answered yet."""
@@ -44,4 +43,11 @@ class Acquaintance:
             return True
         found = await self._find_queues(deadline)
         # Asked afterwards: a queue may have been created while a link to it was being opened.
-        return not set(self._made_by_us()).issuperset(found)
+        is_known = not set(self._made_by_us()).issuperset(found)
+        if is_known:
+            self._remember()  # for a process that finds neither side
+        return is_known
+
+    def _remember(self) -> None:
+        if self._landmark is not None:
+            asyncio.get_running_loop().run_in_executor(None, self._landmark.set)

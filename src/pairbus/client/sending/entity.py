@@ -35,10 +35,12 @@ from pairbus.client.fleet.fleet import Fleet
 from pairbus.client.observers.observer import AttemptOutcome, Sending, SendNote
 from pairbus.client.status import PathStatus, new_counts
 from pairbus.options import EntityState, StateChange
+from pairbus.pairing.errors import tell_never_reached
 from pairbus.pairing.failures import (
     SILENCE,
     Action,
     Failure,
+    FailureKind,
     Fate,
     Ruling,
     find_idle_closure,
@@ -254,6 +256,8 @@ class PairedEntity:
         action, error = verdict.action, attempt.error
         self._around.check()  # where the side has ended, this tells why
         if error is not None and action in (Action.RAISE, Action.PERMANENT):
+            if verdict.kind is FailureKind.CONNECTION and isinstance(error, Exception):
+                tell_never_reached(error)
             raise error
         if action is Action.SPILL or self.health.route is not Route.PRIMARY:
             return action

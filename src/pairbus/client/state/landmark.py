@@ -1,8 +1,8 @@
-"""Remembers, in the state directory, that a primary has been reached.
+"""Remembers, in the state directory, that a primary is known to be the right one.
 
 A client that has never reached its primary cannot tell an outage from a mistyped host. One that is started
-again in the middle of an outage need not guess: its predecessor has left a mark, with the address, so that
-another address is not taken for it.
+again in the middle of an outage need not guess: its predecessor, which has reached it or a backlog queue that
+somebody else had made for it, has left a mark, with the address, so that another address is not taken for it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ class Landmark:
         self._endpoint = endpoint
 
     def is_set(self) -> bool:
-        """Whether this primary has been reached before."""
+        """Whether this primary is known."""
         try:
             return read_file(self._path) == self._endpoint.encode()
         except OSError:
             return False
 
     def set(self) -> None:
-        """It has been reached."""
+        """It is known from now on."""
         if self.is_set():
             return
         try:
             make_directory(self._path.parent, follows=True)
             publish(self._path, self._endpoint)
         except OSError as error:
-            log.warning("cannot note that the primary has been reached: %s", error)
+            log.warning("cannot note that the primary is known: %s", error)
