@@ -137,6 +137,21 @@ async def test_those_in_line_go_together_in_their_order_and_each_has_its_record(
     assert rows(tmp_path) == Counter((name, None) for name in ("first", *NAMES))
 
 
+async def test_what_a_caller_changes_while_its_message_waits_changes_nothing(
+    still: Scene, tmp_path: Path
+) -> None:
+    line = await Line.form(still, state_dir=tmp_path)
+    given = messages()
+    line.send(given)
+    await asyncio.sleep(0)  # they are in line
+    for message in given:
+        message.message_id, message.subject, message.application_properties = "other", "other", {"a": 1}
+    assert set(await line.ends()) == {"done"}
+    assert still.backlog_ids() == ["first", *NAMES]
+    await line.sender._client.close()
+    assert rows(tmp_path) == Counter((name, None) for name in ("first", *NAMES))
+
+
 async def test_what_does_not_go_together_keeps_its_place(still: Scene) -> None:
     line = await Line.form(still)
     keyed = ServiceBusMessage("k", message_id="06", partition_key="p")

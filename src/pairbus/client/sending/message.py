@@ -199,21 +199,15 @@ def wrapped_copy(
     copy = _copy(raw) if body is None else AmqpAnnotatedMessage(data_body=body.data)
     natives, header, properties = wrapped.natives, raw.header, raw.properties
     life = None if header is None else header.time_to_live
-    # Most messages have neither a life nor a session: what nothing changes in is shared.
-    if properties is None:
-        properties = AmqpMessageProperties()
-    if life or properties.group_id is not None or properties.absolute_expiry_time is not None:
-        properties = _copy(properties)
-        properties.group_id = natives.session_id
-        properties.absolute_expiry_time = natives.expires_ms
-        if life:
-            properties.creation_time = created_ms
-    copy.properties = properties
+    # Its owner may change what is its own while this waits in line.
+    copy.properties = named = AmqpMessageProperties() if properties is None else _copy(properties)
+    named.group_id = natives.session_id
+    named.absolute_expiry_time = natives.expires_ms
+    if life:
+        named.creation_time = created_ms
     if header is not None:
-        if life is not None:
-            header = _copy(header)
-            header.time_to_live = natives.ttl_ms
-        copy.header = header
+        copy.header = header = _copy(header)
+        header.time_to_live = natives.ttl_ms
     copy.application_properties = added = {**(raw.application_properties or {})}
     for aliases in (wrapped.aliases, {} if body is None else body.markers):
         for name, value in aliases.items():
