@@ -128,7 +128,12 @@ class Observer:
 
 
 class LogObserver(Observer):
-    """One line a change."""
+    """One line a change. Of the rotation: when the first queue leaves it, the last one, one is back, and all
+    are: a silent secondary with hundreds of queues loses them one by one. The status counts each.
+    """
+
+    def __init__(self) -> None:
+        self._in_rotation = "all"
 
     def state_changed(self, change: StateChange) -> None:
         level = logging.INFO if change.new.value == "healthy" else logging.WARNING
@@ -147,6 +152,10 @@ class LogObserver(Observer):
             log.warning("%s: a send that was given up has arrived; its messages may be there twice", path)
 
     def rotation_changed(self, usable: int, total: int) -> None:
+        now = "all" if usable == total else "some" if usable else "none"
+        if now == self._in_rotation:
+            return
+        self._in_rotation = now
         level = logging.INFO if usable == total else logging.WARNING
         log.log(level, "%d of %d backlog queues are in the rotation", usable, total)
 
