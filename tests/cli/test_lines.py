@@ -6,6 +6,7 @@ import asyncio
 import io
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,9 +15,10 @@ import pytest
 from pairbus.cli.feed import Feed, lines_of
 from pairbus.cli.lines import FIELDS, read_json_lines, read_plain_lines
 from pairbus.cli.tally import SendTally
-from pairbus.client.observers.observer import AttemptOutcome, RouteName, Sending
+from pairbus.client.observers.observer import RouteName, Undertaking
 from pairbus.clock import ManualClock
 from pairbus.errors import ConfigurationError
+from pairbus.pairing.errors import tell_taken
 from tests.waiting import eventually
 
 
@@ -173,21 +175,31 @@ async def test_a_mistake_comes_after_what_was_read_before_it(pipe: tuple[int, in
             await feed.take(10)
 
 
-def sending(route: RouteName, outcome: AttemptOutcome, messages: int) -> Sending:
-    return Sending(path="orders", route=route, outcome=outcome, messages=messages, size=1, seconds=0.1)
+def play(tally: SendTally, route: RouteName, messages: int, *, error: Exception | None = None) -> None:
+    """A call whose messages go that way, or that ends with an error."""
+    undertaking = Undertaking(operation="send", path="orders", messages=messages)
+    with suppress(ValueError), tally.around(undertaking):
+        undertaking.route = route
+        if error is not None:
+            raise error
 
 
 def test_the_tally_counts_what_was_taken_and_draws_now_and_then() -> None:
     clock, terminal = ManualClock(), io.StringIO()
     tally = SendTally(clock=clock.monotonic, terminal=terminal)
     assert str(tally) == "0 sent"
-    tally.sent(sending("primary", "ok", 1500))
-    tally.sent(sending("primary", "failed", 100))
-    tally.sent(sending("primary", "unknown", 100))
+    play(tally, "primary", 1500)
+    play(tally, "primary", 100, error=ValueError())
+    with tally.around(
+        Undertaking(operation="send", path="orders", messages=9, route="backlog", is_replay=True)
+    ):
+        pass  # the spool sends on what was counted when it took it
     assert terminal.getvalue() == ""
     clock.advance(0.5)
-    tally.sent(sending("backlog", "ok", 500))
-    tally.sent(sending("backlog", "ok", 500))
+    play(tally, "backlog", 500)
+    partly = ValueError()
+    tell_taken(partly, 500, 700)
+    play(tally, "backlog", 700, error=partly)
     drawn = "\r\x1b[K2,000 sent (1,500 to the primary, 500 to the backlog); 0.5 s, 4,000 a second"
     assert terminal.getvalue() == drawn
     tally.finish()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
-from pairbus.client.observers.observer import Observer, Sending
+from pairbus.client.observers.observer import Observer, Undertaking
 
 from .progress import CLEAR_LINE
 
@@ -14,7 +15,7 @@ _PAUSE = 0.2
 
 
 class SendTally(Observer):
-    """Counts the messages that were taken."""
+    """Counts the messages that were taken, each once: not again when the spool sends it on."""
 
     def __init__(self, *, clock: Callable[[], float], terminal: TextIO | None) -> None:
         self._counts = {"primary": 0, "backlog": 0, "spool": 0}
@@ -23,9 +24,21 @@ class SendTally(Observer):
         self._began = clock()
         self._draws_at = self._began + _PAUSE
 
-    def sent(self, sending: Sending) -> None:
-        if sending.outcome == "ok":
-            self._counts[sending.route] += sending.messages
+    @contextmanager
+    def around(self, undertaking: Undertaking) -> Iterator[None]:
+        taken = 0
+        try:
+            yield
+            taken = undertaking.messages
+        except Exception as error:
+            taken = getattr(error, "taken", 0)
+            raise
+        finally:
+            if undertaking.route is not None and not undertaking.is_replay:
+                self._add(undertaking.route, taken)
+
+    def _add(self, route: str, messages: int) -> None:
+        self._counts[route] += messages
         now = self._clock()
         if self._terminal is not None and now >= self._draws_at:
             self._draws_at = now + _PAUSE

@@ -44,13 +44,15 @@ class Sending:
 
 @dataclass(slots=True, kw_only=True)
 class Undertaking:
-    """One call of the application, from beginning to end. `route` is the way that was taken last, None before
-    the first; `state` is that of the entity.
+    """One call of the application, from beginning to end, or of the spool. `route` is the way that was taken
+    last, None before the first; `state` is that of the entity.
     """
 
     operation: Literal["send", "schedule"]
     path: str
     messages: int
+    #: Whether the spool sends what it has taken before.
+    is_replay: bool = False
     route: RouteName | None = None
     state: EntityState = EntityState.HEALTHY
 

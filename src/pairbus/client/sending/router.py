@@ -64,7 +64,12 @@ class Router:
         self.perform: Perform = self._perform_observed if surroundings.observers.surround else self._run
 
     async def _perform_observed(self, entity: PairedEntity, call: EntityCall, timeout: float | None) -> Any:
-        undertaking = Undertaking(operation=call.operation, path=entity.path, messages=len(call.messages))
+        undertaking = Undertaking(
+            operation=call.operation,
+            path=entity.path,
+            messages=len(call.messages),
+            is_replay=call.is_replay,
+        )
         with self._around.observers.around(undertaking):
             try:
                 return await self._run(entity, call, timeout)
