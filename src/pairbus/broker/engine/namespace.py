@@ -74,6 +74,11 @@ class Namespace:
         node = self._directory.find(path)
         return node is not None and node.is_wide
 
+    def lines_up(self, path: str) -> bool:
+        """Whether messages that are sent there just join a line."""
+        node = self._directory.find(path)
+        return node is not None and node.lines_up
+
     def send(self, path: str, messages: Sequence[Incoming], now: float) -> None:
         """Take all messages, or none and raise Refused. Pings are checked and dropped."""
         self._directory.node(path).send(messages, now)
