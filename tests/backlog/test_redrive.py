@@ -13,9 +13,12 @@ import pytest
 
 from pairbus.backlog.redrive import DeadLetterChoice, redrive, survey_dead_letters
 from pairbus.broker import Broker
+from pairbus.pairing.envelope import ACCOUNTED
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import PumpPair
 from pairbus.pump.pump import open_transport
+from pairbus.spark import Syphon
+from pairbus.testing.messages import messages_in
 from tests.cli.process import call
 from tests.spark.bus import Bus
 from tests.spark.test_local import fill
@@ -78,6 +81,23 @@ def test_a_survey_tells_what_a_redrive_does(bus: Bus, tmp_path: Path) -> None:
         )
         done = asyncio.run(redrive(pair_of(bus), bus.backlog, choice))
         assert (before.by_path, before.left_by_path) == (done.by_path, done.left_by_path)
+
+
+def test_what_goes_back_has_no_mark_of_a_pump(bus: Bus, tmp_path: Path) -> None:
+    """It begins anew, and nothing of it is accounted for."""
+    (name,) = fill(bus, 1, path="gone")
+    bus.primary.faults.set("refuse")
+    for _ in range(2):
+        assert Syphon(None, pair_of(bus), state=tmp_path).run(once=True).waiting == 1
+    bus.primary.faults.clear()
+    queue = next(one for one in bus.backlog if messages_in(bus.secondary, one))
+    (marked,) = messages_in(bus.secondary, queue)
+    Syphon(None, pair_of(bus), state=tmp_path).run(once=True)
+    assert [*bus.dead_letters()] == [name]
+    asyncio.run(redrive(pair_of(bus), bus.backlog, DeadLetterChoice()))
+    (again,) = messages_in(bus.secondary, queue)
+    assert marked.application_properties == {**again.application_properties, ACCOUNTED: 2}
+    assert ACCOUNTED not in again.application_properties
 
 
 def test_the_pace_is_that_of_all_queues_together(bus: Bus, tmp_path: Path) -> None:

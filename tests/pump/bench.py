@@ -163,6 +163,15 @@ class Bench:
         """Lock messages of a backlog queue, as a process that then dies."""
         self.secondary._run(lambda engine, now: _queue(engine, queue).receive(count, now))
 
+    def fetch_deferred(self, queue: str, count: int) -> None:
+        """Lock the first messages that were put aside, as a process that then dies."""
+
+        def act(engine: Namespace, now: float) -> None:
+            node = _queue(engine, queue)
+            node.receive_deferred([one.sequence_number for one in node.peek(0, count, now)], now)
+
+        self.secondary._run(act)
+
     def set_aside(self, queue: str, count: int) -> None:
         """Defer messages of a backlog queue, as a process that then dies."""
 

@@ -9,12 +9,21 @@ from typing import Literal, Protocol
 import pytest
 
 from pairbus import conditions
-from pairbus.amqp.message import MessageSections, Properties, encode_data, encode_properties, scan
+from pairbus.amqp.message import (
+    MessageSections,
+    Properties,
+    encode_application_properties,
+    encode_data,
+    encode_properties,
+    scan,
+)
 from pairbus.broker import Broker
 from pairbus.broker.counters import OperationKind
+from pairbus.broker.engine.message import MOST_PROPERTIES
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.links.sending_endpoint import SendingEndpoint
 from pairbus.clock import SystemClock
+from pairbus.pairing.envelope import ACCOUNTED
 from pairbus.pump.amqp_transport import AmqpTransport
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import Side
@@ -232,6 +241,50 @@ async def test_deferred_messages_come_back_by_number(transport: Transport) -> No
     assert await source.complete([first]) == [None]
     assert await source.release([second]) == [None]
     assert [one.is_deferred for one in await source.peek(0, 10)] == [True, True]
+    await source.close()
+
+
+# The SDK has no public way to change properties.
+@pytest.mark.parametrize("place", ["amqp", "simulated"], indirect=True)
+async def test_what_is_put_aside_again_says_how_often_if_that_is_accounted_for(
+    transport: Transport, place: Place
+) -> None:
+    copied = encode_application_properties({ACCOUNTED: 7}) + encode_data(b"of a message that was marked")
+    await transport.destination(QUEUE).send([Unit([message(1)]), Unit([copied]), Unit([message(3)])])
+    source = transport.source(QUEUE)
+    found: list[Delivery] = []
+    while len(found) < 3:
+        found += await source.receive(3, 5.0)
+    for one, accounted in zip(found, (1, 1, 2), strict=True):
+        one.accounted = accounted
+    assert await source.defer(found) == [None] * 3
+    marks = [one.application_properties for one in place.stored(QUEUE)]
+    assert marks == [{}, {ACCOUNTED: 1}, {ACCOUNTED: 2}]
+    fetched = [one for one in await source.fetch([*map(number_of, found)]) if isinstance(one, Delivery)]
+    for one, accounted in zip(fetched, (2, 2, 3), strict=True):
+        one.accounted = accounted
+    assert await source.defer(fetched) == [None] * 3
+    marks = [one.application_properties for one in place.stored(QUEUE)]
+    assert marks == [{ACCOUNTED: 2}, {ACCOUNTED: 2}, {ACCOUNTED: 3}]
+    await source.close()
+
+
+@pytest.mark.parametrize("place", ["amqp"], indirect=True)
+async def test_a_message_that_can_take_no_mark_is_put_aside_without(
+    transport: Transport, place: Place
+) -> None:
+    full = encode_application_properties({"x": "y" * (MOST_PROPERTIES - 20)})
+    await transport.destination(QUEUE).send([Unit([full + encode_data(b"")])])
+    source = transport.source(QUEUE)
+    (found,) = await source.receive(1, 5.0)
+    found.accounted = 2
+    assert await source.defer([found]) == [None]
+    (fetched,) = await source.fetch([number_of(found)])
+    assert isinstance(fetched, Delivery)
+    fetched.accounted = 3
+    assert await source.defer([fetched]) == [None]
+    (kept,) = place.stored(QUEUE)
+    assert (kept.header.delivery_count, [*kept.application_properties]) == (2, ["x"])
     await source.close()
 
 

@@ -49,6 +49,54 @@ async def test_a_path_that_is_down_waits_and_the_others_drain(bench: Bench) -> N
     assert sorted(bench.receipt_ids) == sorted(bench.ids("good") + bench.ids("bad"))
 
 
+async def put_aside_by_three(bench: Bench, queue: str, count: int) -> list[str]:
+    """Messages that three drains in a row found no way for, each of which ended cleanly; their ids."""
+    names = [f"{number:03}" for number in range(count)]
+    sent = [
+        envelope("orders", one, session="s" if int(one) % 2 else None, properties={"n": 1}) for one in names
+    ]
+    bench.load(queue, sent)
+    bench.primary.faults.set("refuse")
+    for _ in range(3):
+        assert (await bench.drain([queue])).waiting == count
+    bench.primary.faults.clear()
+    return names
+
+
+async def test_what_was_put_aside_again_and_again_is_not_in_doubt(bench: Bench) -> None:
+    (queue,) = bench.create("orders")
+    names = await put_aside_by_three(bench, queue, 300)
+    assert (await bench.drain([queue])).moved == 300
+    assert sorted(bench.ids("orders")) == names
+    assert [row for row in bench.receipts.rows if row["unsure"]] == []
+    assert all(one.application_properties == {"n": 1} for one in bench.stored("orders"))
+
+
+async def test_what_a_dead_pump_had_fetched_is_in_doubt(bench: Bench) -> None:
+    """However often it was put aside before."""
+    (queue,) = bench.create("orders", lock=1.0)
+    names = await put_aside_by_three(bench, queue, 20)
+    bench.fetch_deferred(queue, 8)
+    assert (await bench.drain([queue])).moved == 20
+    assert {row["message_id"] for row in bench.receipts.rows if row["unsure"]} == set(names[:8])
+
+
+async def test_what_was_fetched_when_a_pump_stops_is_not_in_doubt(bench: Bench) -> None:
+    (queue,) = bench.create("orders")
+    names = await put_aside_by_three(bench, queue, 300)
+    bench.primary.faults.set("delay", entity="orders", seconds=0.5)
+    pump = bench.pump([queue], drain=False, max_rate=50.0)
+    running = asyncio.create_task(pump.run())
+    await eventually(lambda: bench.locked(queue) > 100)
+    pump.stop()
+    await running
+    assert bench.counted(OperationKind.ABANDON) > 0
+    bench.primary.faults.clear()
+    await bench.drain([queue])
+    assert sorted(bench.ids("orders")) == names
+    assert [row for row in bench.receipts.rows if row["unsure"]] == []
+
+
 async def test_a_path_that_comes_back_is_served_in_order_while_the_pump_runs(bench: Bench) -> None:
     """I5: what was put aside is sent before what came later."""
     (queue,) = bench.create("orders")

@@ -9,7 +9,7 @@ from pairbus.amqp.message import MessageSections, scan
 from pairbus.broker.links.wire import render_peeked
 
 from .namespace import Attempt, SimulatedNamespace
-from .pump_plan import DENIED, MISSING, PlannedMessage
+from .pump_plan import DENIED, MISSING, PRIMARY, PlannedMessage
 
 if TYPE_CHECKING:
     from .pump_history import PumpHistory
@@ -30,6 +30,7 @@ def check_pump(history: PumpHistory) -> list[str]:
         *_check_duplicates(history),
         *_check_order(history),
         *_check_receipts(history),
+        *_check_doubts(history),
     ]
 
 
@@ -148,3 +149,22 @@ def _check_receipts(history: PumpHistory) -> list[str]:
         if outcome == "moved" and message.id not in arrived:
             wrong.append(f"a receipt for what never arrived: {message.id}")
     return wrong
+
+
+def _check_doubts(history: PumpHistory) -> list[str]:
+    """Who has more copies than receipts is in doubt, and nobody is without a reason."""
+    rows = history.disk.rows
+    moved = Counter(row["message_id"] for row in rows if row["outcome"] == "moved")
+    doubted = {row["message_id"] for row in rows if row["unsure"]}
+    copies = Counter(name for names in _arrived(history).values() for name in names)
+    beyond = {name for name in copies if copies[name] > moved[name]}
+    wrong = [f"more copies than receipts, and not in doubt: {name}" for name in sorted(beyond - doubted)]
+    if _is_orderly(history):
+        wrong += [f"in doubt without a reason: {name}" for name in sorted(doubted - history.primary.unheard)]
+    return wrong
+
+
+def _is_orderly(history: PumpHistory) -> bool:
+    """Whether no pump died and none has lost a lock."""
+    is_troubled = history.lost_locks or any(fault.where != PRIMARY for fault in history.plan.faults)
+    return not is_troubled and set(history.ended.values()) == {"done"}

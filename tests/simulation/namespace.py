@@ -242,6 +242,8 @@ class SimulatedNamespace:
         self.counters = Counters()
         self.connections: dict[Connection, None] = {}
         self.attempts: list[Attempt] = []
+        #: Messages of sends whose answer nobody has heard.
+        self.unheard: set[str] = set()
         #: Paths that nobody may send to.
         self.denied: set[str] = set()
         #: Called with queue and message when one is about to leave a queue, and how.

@@ -62,6 +62,7 @@ class PumpHistory(SimulatedHistory):
         self.numbers: dict[tuple[str, int], PlannedMessage] = {}
         #: Messages whose completion got lost on the way: their pump cannot know whether they are gone.
         self.unsettled: set[str] = set()
+        self.lost_locks = 0  # of pumps that came to their end
         self._last_numbers: dict[str, int] = {}
         self._crashes = list(plan.crashes)
         self._pump: Pump | None = None
@@ -157,6 +158,7 @@ class PumpHistory(SimulatedHistory):
             how = "killed"
         elif (error := running.exception()) is None:
             how = "done"
+            self.lost_locks += running.result().lost_locks
             self._look_at_counters()
             self._look_at_locks()
         else:

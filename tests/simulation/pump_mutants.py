@@ -13,6 +13,7 @@ from pairbus.pump import judgement as judgement_module
 from pairbus.pump import lanes as lanes_module
 from pairbus.pump.burials import Burials
 from pairbus.pump.destinations import Destinations
+from pairbus.pump.doubts import Doubts
 from pairbus.pump.intake import Intake, Stray
 from pairbus.pump.judgement import Remedy
 from pairbus.pump.lanes import Lanes
@@ -104,6 +105,24 @@ def _settle_what_was_refused() -> Iterator[Any]:
         self._start(self._complete(path, unit, now))
 
     yield mock.patch.object(QueuePump, "_refused", refused)
+
+
+@mutant("settle before doubts are on record")
+def _settle_before_doubts_are_on_record() -> Iterator[Any]:
+    async def written(self: Doubts, parcels: list[Parcel]) -> list[Parcel]:
+        return parcels
+
+    yield mock.patch.object(Doubts, "written", written)
+
+
+@mutant("suspect nobody")
+def _suspect_nobody() -> Iterator[Any]:
+    yield mock.patch.object(Intake, "take_suspects", return_value=[])
+
+
+@mutant("suspect what was put aside twice")
+def _suspect_what_was_put_aside_twice() -> Iterator[Any]:
+    yield mock.patch.object(intake_module, "read_accounted", return_value=None)
 
 
 # -- messages

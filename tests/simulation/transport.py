@@ -15,6 +15,7 @@ from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.results import Handout
 from pairbus.broker.links.wire import render_delivery, render_peeked
+from pairbus.pairing.envelope import ACCOUNTED
 from pairbus.pump.transport import Delivery, Peeked, Refusal, Unit
 from pairbus.pump.unwrapping import read_postmark
 from pairbus.wire.errors import CONNECTION_LOST, UNANSWERED, TransportError
@@ -167,7 +168,9 @@ class SimulatedSource:
 
     async def defer(self, deliveries: Sequence[Delivery]) -> list[Refusal]:
         def defer(queue: MessageQueue, delivery: Delivery, now: float) -> None:
-            queue.defer(uuid.UUID(bytes_le=delivery.lock_token), now)
+            is_marked = delivery.accounted > 1 or ACCOUNTED.encode() in delivery.payload
+            changes = {ACCOUNTED: delivery.accounted} if is_marked else None
+            queue.defer(uuid.UUID(bytes_le=delivery.lock_token), now, properties=changes)
 
         return await self._settle("defer", deliveries, defer)
 
@@ -370,6 +373,8 @@ class SimulatedDestination:
             try:
                 future.result()
             except (LostWord, Refused) as error:
+                if isinstance(error, LostWord):
+                    self._transport.namespace.unheard.update(attempt.ids)
                 outcomes.append(_error(error))
             else:
                 attempt.is_known = True

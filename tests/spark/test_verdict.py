@@ -146,6 +146,24 @@ def test_a_message_deleted_by_hand_is_named(spark: Any, bus: Bus, pair: PumpPair
 
 
 @pytest.mark.long
+def test_what_waited_through_several_runs_is_called_no_duplicate(
+    spark: Any, bus: Bus, pair: PumpPair, tmp_path: Path
+) -> None:
+    bus.create_entities(queues=["orders"], sessions=[], topics=[])
+    sent = [Letter(path="orders", id=f"m{n}") for n in range(40)]
+    record(tmp_path / "records", bus, sent)
+    bus.put(sent)
+    bus.primary.faults.set("refuse")
+    for _ in range(3):
+        assert Syphon(None, pair, state=tmp_path).run(once=True).waiting == 40
+    bus.primary.faults.clear()
+    assert Syphon(None, pair, state=tmp_path).run(once=True).moved == 40
+    verdict = verify(spark, [Backlog(pair=pair)], records=[tmp_path / "records"])
+    assert (verdict.delivered, verdict.at_most_duplicated) == (40, 0)
+    assert verdict.is_spotless
+
+
+@pytest.mark.long
 def test_every_message_counts_by_itself(spark: Any, bus: Bus, pair: PumpPair, tmp_path: Path) -> None:
     bus.create_entities(queues=["orders"], sessions=[], topics=[])
     twice = [Letter(path="orders", id="twice"), Letter(path="orders", id="twice")]

@@ -25,6 +25,7 @@ from pairbus.amqp.message import (
     scan,
 )
 from pairbus.conditions import NOT_FOUND
+from pairbus.pairing.envelope import ACCOUNTED
 from pairbus.pairing.names import path_key
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import PumpPair
@@ -39,7 +40,7 @@ _AT_ONCE = 200
 _QUEUES_AT_ONCE = 16
 # The dead letters are on one place; when nothing comes for so long there is nothing more.
 _WAIT = 1.0
-_ADDED = {words.REASON, words.DESCRIPTION}
+_ADDED = {words.REASON, words.DESCRIPTION, ACCOUNTED}
 # Of what the service has written on it, all but these it writes anew.
 _KEPT = {words.PARTITION_KEY, words.VIA_PARTITION_KEY}
 

@@ -28,7 +28,9 @@ Theory of operation
    section with the compressed bytes of its whole body as they stood on the wire (every body section and the
    footer), and two more properties: `x-pairbus-body-encoding`, always `deflate`, and
    `x-pairbus-body-size`, an AMQP long, the size before.
-7. A user's property with one of these names is refused always, in any spelling of upper and lower case.
+7. A pump that gives a message back writes on it how many of its deliveries are accounted for, if the service
+   counts that as one more: `x-pairbus-accounted`, a number. Nobody else reads it.
+8. A user's property with one of these names is refused always, in any spelling of upper and lower case.
 """
 
 from __future__ import annotations
@@ -50,8 +52,11 @@ ALIAS_TTL = "x-ms-timetolive"
 ALIAS_SCHEDULED = "x-ms-scheduledenqueuetimeutc"
 BODY_ENCODING = "x-pairbus-body-encoding"
 BODY_SIZE = "x-pairbus-body-size"
+ACCOUNTED = "x-pairbus-accounted"
 
-RESERVED_NAMES = frozenset({ALIAS_PATH, ALIAS_SESSION, ALIAS_TTL, ALIAS_SCHEDULED, BODY_ENCODING, BODY_SIZE})
+RESERVED_NAMES = frozenset(
+    {ALIAS_PATH, ALIAS_SESSION, ALIAS_TTL, ALIAS_SCHEDULED, BODY_ENCODING, BODY_SIZE, ACCOUNTED}
+)
 
 _DEFLATE = "deflate"
 _TICKS_PER_MS = 10_000

@@ -6,6 +6,7 @@ import asyncio
 import math
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -14,8 +15,9 @@ from pairbus.amqp.message import MessageSections, scan
 from pairbus.amqp.performatives import ACCEPTED, RELEASED, AmqpError, DeliveryState, Modified, Rejected
 from pairbus.amqp.types import Array, Int, Symbol, UInt
 from pairbus.clock import SystemClock
+from pairbus.pairing.envelope import ACCOUNTED
 from pairbus.pairing.failures import Fate
-from pairbus.wire.errors import TransportError, is_denial
+from pairbus.wire.errors import OF_A_MESSAGE, TransportError, is_denial
 from pairbus.wire.line import AmqpLine, Place
 from pairbus.wire.links import BATCH_FORMAT, ReceiverLink, SenderLink, encode_batch
 from pairbus.wire.meter import Meter
@@ -38,6 +40,7 @@ class _Loseable(Protocol):
 
 T = TypeVar("T")
 L = TypeVar("L", bound=_Loseable)
+_ACCOUNTED = ACCOUNTED.encode()
 _DEFERRED = Modified(delivery_failed=True, undeliverable_here=True)
 # Requests for many messages are cut into pieces: the answer is one message, and there is a limit for those.
 FETCH_AT_ONCE = 100
@@ -281,10 +284,10 @@ class AmqpSource:
         return await self._settle(deliveries, ACCEPTED, "completed")
 
     async def defer(self, deliveries: Sequence[Delivery]) -> list[Refusal]:
-        return await self._settle(deliveries, _DEFERRED, "defered")  # the protocol's own spelling
+        return await self._give_back(deliveries, "defered")  # the protocol's own spelling
 
     async def release(self, deliveries: Sequence[Delivery]) -> list[Refusal]:
-        return await self._settle(deliveries, RELEASED, "abandoned")
+        return await self._give_back(deliveries, "abandoned")
 
     async def dead_letter(self, delivery: Delivery, *, reason: str, description: str) -> Refusal:
         info = {Symbol(words.REASON): reason, Symbol(words.DESCRIPTION): description}
@@ -293,12 +296,33 @@ class AmqpSource:
         (outcome,) = await self._settle([delivery], state, "suspended", extra)
         return outcome
 
+    async def _give_back(self, deliveries: Sequence[Delivery], status: str) -> list[Refusal]:
+        """With the mark of those that are accounted for."""
+        outcomes: list[Refusal] = [None] * len(deliveries)
+        by_mark: dict[int, list[int]] = {}
+        for place, delivery in enumerate(deliveries):
+            by_mark.setdefault(_mark(delivery, status), []).append(place)
+        for mark, places in by_mark.items():
+            some = [deliveries[place] for place in places]
+            state: DeliveryState = RELEASED if status == "abandoned" else _DEFERRED
+            extra: dict[str, Any] = {}
+            if mark:
+                extra["properties-to-modify"] = {ACCOUNTED: mark}
+                if status == "defered":
+                    state = replace(_DEFERRED, message_annotations={Symbol(ACCOUNTED): mark})
+            found = await self._settle(some, state, status, extra)
+            for place, error in zip(places, found, strict=True):
+                if mark and error is not None and error.condition in OF_A_MESSAGE:
+                    (error,) = await self._settle_by_token([deliveries[place]], status, {})
+                outcomes[place] = error
+        return outcomes
+
     async def _settle(
         self,
         deliveries: Sequence[Delivery],
         state: DeliveryState,
         status: str,
-        extra: dict[str, str] | None = None,
+        extra: dict[str, Any] | None = None,
     ) -> list[Refusal]:
         """Over the link where the lock was got, as long as it is there, else by the lock's token."""
         outcomes: list[Refusal] = [None] * len(deliveries)
@@ -326,7 +350,7 @@ class AmqpSource:
         return outcomes
 
     async def _settle_by_token(
-        self, deliveries: Sequence[Delivery], status: str, extra: dict[str, str]
+        self, deliveries: Sequence[Delivery], status: str, extra: dict[str, Any]
     ) -> list[Refusal]:
         body = {"disposition-status": status, "lock-tokens": _tokens(deliveries), **extra}
         meter, kind, size = self._transport.meter, _KINDS[status], len(deliveries)
@@ -498,6 +522,12 @@ def _transfer(unit: Unit) -> tuple[bytes, int]:
 
 def _tokens(deliveries: Sequence[Delivery]) -> Array:
     return Array([uuid.UUID(bytes_le=delivery.lock_token) for delivery in deliveries], uuid.UUID)
+
+
+def _mark(delivery: Delivery, status: str) -> int:
+    """What is put aside for the first time needs none, unless it is a copy that has one of another life."""
+    is_needed = delivery.accounted > (status == "defered") or _ACCOUNTED in delivery.payload
+    return delivery.accounted if is_needed else 0
 
 
 def _number(payload: bytes) -> int:

@@ -17,8 +17,10 @@
 4. How long locks last is learned from deliveries. Until when one lasts the service says by its own clock, and
    that may be far from ours: no lock is believed to last longer than those of backlog queues do, and one
    that would have ended before it came is believed to have begun now.
-5. A message that was delivered before, and comes for the first time to us, was in the hands of a pump that
-   died, or lost its lock. Nobody knows whether it was sent: it is a suspect.
+5. A message that was delivered more often than is accounted for was in the hands of a pump that died, or lost
+   its lock. Nobody knows whether it was sent: it is a suspect. Accounted for is, of a message that was put
+   aside, one delivery, since that counts as one; all of them, if the count is the one that the last pump
+   wrote on it when it gave it back, having put its own doubts on record (see `doubts`); and our own.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ from .unwrapping import (
     Postmark,
     may_be_of_session,
     open_envelope,
+    read_accounted,
     read_address,
     read_delivery_count,
     read_postmark,
@@ -181,7 +184,11 @@ class Intake:
             held.was_deferred = fetched
         else:
             held = self._lanes.in_hand(mark.sequence_number)
+        count = read_delivery_count(sections)
+        delivery.accounted = count + 1
         if held is not None:
+            if count > held.delivery.accounted:
+                self._suspects.append(held)
             held.delivery = delivery
             held.locked_until = self.lock_end(mark.locked_until_ms / 1000, now)
             return None
@@ -192,8 +199,7 @@ class Intake:
         if opened.expired:
             return Stray(delivery, mark, fetched, opened, EXPIRED, "The time to live ended in the backlog.")
         parcel = self._hold(delivery, mark, opened, now, fetched)
-        # To be put aside counts as a delivery, too.
-        if read_delivery_count(sections) > fetched:
+        if count > fetched and count != read_accounted(sections):
             self._suspects.append(parcel)
         return None
 

@@ -37,6 +37,7 @@ from pairbus.wire.errors import CONNECTION_LOST, SUSPECTED, UNANSWERED, Transpor
 
 from .asking import Asking
 from .burials import Burials
+from .doubts import Doubts
 from .intake import PEEK_PAGE, Intake, Letter, NumberGap, Stray
 from .judgement import Remedy, judge
 from .lanes import Lanes
@@ -80,6 +81,7 @@ class QueuePump:
         self._pace = Pace(lock_duration=SHORTEST_LOCK, most=station.options.max_in_hand)
         self._intake = Intake(self.lanes, self._pace, station)
         self._burials = Burials(source, self._book, station)
+        self._doubts = Doubts(self._book, station)
         self._tasks: set[asyncio.Task[None]] = set()
         self._asking = Asking()
         self._hopes = station.options.drain  # rule 7: what there is has not all come yet, as far as is known
@@ -280,7 +282,7 @@ class QueuePump:
             self._finishing += 1
             self._start(self._settle_stray(stray))
         if suspects := self._intake.take_suspects():
-            self._start(self._note_unanswered(suspects, self._station.now()))
+            self._start(self._doubts.note(suspects, self._station.now()))
 
     async def _settle_stray(self, stray: Stray) -> None:
         try:
@@ -416,7 +418,7 @@ class QueuePump:
         judgement = judge(error)
         if error.condition in (UNANSWERED, CONNECTION_LOST, SUSPECTED) and not error.is_unsent:
             self._station.tally.unknown += len(unit)
-            self._start(self._note_unanswered(unit, now))
+            self._start(self._doubts.note(unit, now))
         if judgement.verdict is Remedy.POISON:
             self._station.conditions.sent(path, now)  # it answers
             if len(unit) == 1:
@@ -427,17 +429,14 @@ class QueuePump:
         self._station.tally.retries += len(unit)
         self.lanes.refused(unit, judgement)
 
-    async def _note_unanswered(self, parcels: Sequence[Parcel], now: float) -> None:
-        """For the count of duplicates: sends that may have arrived."""
-        await self._station.record([self._book.unanswered(parcel, now) for parcel in parcels])
-
     async def _complete(self, path: str, moved: list[Parcel], now: float) -> None:
         """Rule 2: receipts, then completion."""
         try:
             await self._station.record([self._book.moved(parcel, now) for parcel in moved])
-            for held in moved:
+            recorded = await self._doubts.written(moved)
+            for held in recorded:
                 self._intake.unrecorded.pop(held.number, None)
-            lost = await self._complete_all(moved)
+            lost = await self._complete_all(recorded)
             tally = self._station.tally.of(path)
             for held in lost:
                 self._station.tally.lost_locks += 1
@@ -473,10 +472,10 @@ class QueuePump:
                 return lost
 
     async def _defer(self, step: Defer[Parcel]) -> None:
-        deliveries = deliveries_of(step.messages)
-        outcomes = await self._outcomes(self._source.defer(deliveries), len(deliveries))
+        messages = await self._doubts.written(step.messages)
+        outcomes = await self._outcomes(self._source.defer(deliveries_of(messages)), len(messages))
         now = self._station.now()
-        for held, error in zip(step.messages, outcomes, strict=True):
+        for held, error in zip(messages, outcomes, strict=True):
             if error is None:
                 self.lanes.put_aside([held])
                 self._station.tally.of(held.path).note_waiting(held.mark.enqueued_ms / 1000)
@@ -538,7 +537,7 @@ class QueuePump:
             )
 
     async def _bury(self, step: Bury[Parcel]) -> None:
-        parcels = step.messages
+        parcels = await self._doubts.written(step.messages)
         for parcel, error in zip(parcels, await self._burials.bury(parcels, step.why), strict=True):
             if error is None:
                 self.lanes.buried([parcel])
@@ -569,7 +568,7 @@ class QueuePump:
 
     async def _give_back(self, left: list[Delivery]) -> None:
         """These, and all that waits."""
-        left += deliveries_of(self.lanes.take_waiting())
+        left += deliveries_of(await self._doubts.written(self.lanes.take_waiting()))
         if left:
             with contextlib.suppress(TransportError):  # a queue that cannot be reached keeps its locks anyway
                 await self._source.release(left)

@@ -14,7 +14,10 @@ The contract, which one suite of tests holds against every transport:
    (save by the SDK, where it comes again).
 4. `stop_receiving` takes back credit that is granted; what came in the meantime is returned.
 5. `release` gives messages back as far as the service can, without counting the delivery.
-6. Ends may be used again after an error: they connect again with the next call.
+6. What a pump gives back, or puts aside, and has accounted for (`Delivery.accounted`) is marked as such where
+   that counts as a delivery, so that the next pump does not take it for one that a dead pump may have sent.
+   (The SDK has no public way to do that; and a service that refuses the mark gets the message without it.)
+7. Ends may be used again after an error: they connect again with the next call.
 """
 
 from __future__ import annotations
@@ -33,11 +36,14 @@ Refusal = TransportError | None
 
 @dataclass(slots=True, eq=False)
 class Delivery:
-    """A message under lock. `handle` is the transport's own."""
+    """A message under lock. `handle` is the transport's own. `accounted` are its deliveries with this one, if
+    it is on record of all of them what may have been sent; else 0.
+    """
 
     payload: bytes = field(repr=False)
     lock_token: bytes
     handle: object = field(default=None, repr=False)
+    accounted: int = 0
 
 
 class Peeked(NamedTuple):

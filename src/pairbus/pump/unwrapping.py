@@ -26,7 +26,14 @@ from pairbus.amqp.errors import DecodeError, EncodeError
 from pairbus.amqp.message import MessageSections, encode_header, encode_properties
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.options import TtlPolicy
-from pairbus.pairing.envelope import ALIAS_SESSION, RESERVED_NAMES, Unwrapped, expand_body, unwrap
+from pairbus.pairing.envelope import (
+    ACCOUNTED,
+    ALIAS_SESSION,
+    RESERVED_NAMES,
+    Unwrapped,
+    expand_body,
+    unwrap,
+)
 from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.pairing.names import id_text, path_key
 
@@ -254,6 +261,14 @@ def read_delivery_count(sections: MessageSections) -> int:
                 _delivery_counts.clear()
             _delivery_counts[data] = count
     return count
+
+
+def read_accounted(sections: MessageSections) -> int | None:
+    """How many deliveries of a message the last pump that gave it back has accounted for; None if it did not
+    say. For messages that were opened.
+    """
+    found = _read_letter(sections.application_properties_bytes).aliases.get(ACCOUNTED)
+    return found if isinstance(found, int) else None
 
 
 _tails: dict[bytes, tuple[str | None, int | None]] = {}

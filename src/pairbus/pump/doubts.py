@@ -1,0 +1,50 @@
+"""What may have been sent, on record before its message leaves our hands.
+
+A message that is given back counts as accounted for (see `transport`): whoever gets it next does not suspect
+it. One that is completed or buried comes to nobody any more. So the receipts of its doubts are durable by
+then. If they cannot be written it is not settled at all: its lock ends, which counts as a delivery that
+nobody has accounted for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from .parcel import Parcel, ReceiptBook
+from .station import Station
+
+
+class Doubts:
+    """The doubts of one backlog queue."""
+
+    def __init__(self, book: ReceiptBook, station: Station) -> None:
+        self._book = book
+        self._station = station
+        self._unwritten = Counter[int]()  # numbers of messages
+        self._writing: set[asyncio.Future[None]] = set()
+
+    def note(self, parcels: Sequence[Parcel], now: float) -> Coroutine[Any, Any, None]:
+        """Sends that may have arrived. From now on they are in doubt; what is returned writes it down."""
+        self._unwritten.update(parcel.number for parcel in parcels)
+        written = asyncio.get_running_loop().create_future()
+        self._writing.add(written)
+        return self._write(parcels, now, written)
+
+    async def _write(self, parcels: Sequence[Parcel], now: float, written: asyncio.Future[None]) -> None:
+        try:
+            await self._station.record([self._book.unanswered(parcel, now) for parcel in parcels])
+            self._unwritten -= Counter(parcel.number for parcel in parcels)
+        finally:
+            self._writing.discard(written)
+            written.set_result(None)
+
+    async def written(self, parcels: list[Parcel]) -> list[Parcel]:
+        """Those that may be settled, as soon as is known of all."""
+        if not self._unwritten:
+            return parcels
+        if self._writing and any(parcel.number in self._unwritten for parcel in parcels):
+            await asyncio.wait(set(self._writing))
+        return [parcel for parcel in parcels if parcel.number not in self._unwritten]
