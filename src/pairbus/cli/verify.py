@@ -95,7 +95,7 @@ def verify(
     if as_json:
         print_json(described)
     else:
-        _print(verdict)
+        _print(verdict, strict=strict)
     return _exit_code(verdict, strict=strict)
 
 
@@ -121,7 +121,7 @@ def _exit_code(verdict: Verdict, *, strict: bool) -> int:
     return 0 if verdict.is_spotless or not strict else FOUND
 
 
-def _print(verdict: Verdict) -> None:
+def _print(verdict: Verdict, *, strict: bool) -> None:
     for note in verdict.notes:
         click.echo(note)
     rows = [(name.replace("_", "-"), f"{getattr(verdict, name):,}") for name in _TOLD]
@@ -133,7 +133,20 @@ def _print(verdict: Verdict) -> None:
     if verdict.missing:
         _print_missing(verdict)
     if verdict.is_complete and not verdict.lost:
-        click.echo("\nnothing is lost")
+        rest = _objections(verdict) if strict else ()
+        click.echo("\nnothing is lost" + (f", but by --strict: {', '.join(rest)}" if rest else ""))
+
+
+def _objections(verdict: Verdict) -> list[str]:
+    """Why a verdict is not spotless though nothing is lost."""
+    found = {
+        "waiting": verdict.waiting,
+        "dead letters": verdict.dead_lettered,
+        "refused": verdict.refused,
+        "unexpected": verdict.unexpected,
+        "perhaps twice": verdict.at_most_duplicated,
+    }
+    return [f"{count:,} {what}" for what, count in found.items() if count]
 
 
 def _print_missing(verdict: Verdict) -> None:
