@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import click
 import pytest
 
 from pairbus.cli.main import app
 from pairbus.cli.suggestions import runnable
+
+from .process import call
 
 
 def suggest(given: str, text: str) -> str:
@@ -53,6 +56,11 @@ def test_suggestions_name_what_the_reader_named(given: str, text: str, told: str
 def test_what_a_variable_names_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAIRBUS_CONFIG", "shop.toml")
     assert suggest("check --pair shop", "`pairbus provision`") == "`pairbus provision --pair shop`"
+
+
+def test_errors_suggest_such_commands_too(tmp_path: Path) -> None:
+    done = call("spool", "show", "nothing", "--state", str(tmp_path))
+    assert f"`pairbus spool ls --state {tmp_path}` lists the names" in done.stderr
 
 
 def test_a_text_outside_of_commands_stays() -> None:

@@ -29,6 +29,7 @@ from .config import (
     make_options,
 )
 from .places import FILE
+from .suggestions import completing_errors
 
 if TYPE_CHECKING:
     from pairbus.options import SendAvailabilityOptions
@@ -176,7 +177,8 @@ def pair_options(command: _F) -> _F:
             primary_name=primary_name,
             options=options,
         )
-        return command(*arguments, choice=choice, **others)
+        with completing_errors():
+            return command(*arguments, choice=choice, **others)
 
     decorated: Any = call
     for option in reversed(_OPTIONS):

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 from click.core import ParameterSource
+
+from pairbus.errors import PairbusError
 
 # What says which pair, namespace or directory is meant; other options say what to do with it.
 _PLACES = frozenset(
@@ -26,6 +29,16 @@ def runnable(text: str) -> str:
     if context is None:
         return text
     return _COMMAND.sub(lambda found: f"`pairbus {_completed(context, found[1])}`", text)
+
+
+@contextmanager
+def completing_errors() -> Iterator[None]:
+    """What is raised in here suggests such commands too."""
+    try:
+        yield
+    except PairbusError as error:
+        error.args = (runnable(str(error)),)
+        raise
 
 
 def _completed(context: click.Context, suggested: str) -> str:
