@@ -348,7 +348,7 @@ def test_a_secondary_that_is_down_is_told_as_that(
 def test_without_the_queue_of_the_lease_it_works_and_warns(shop: Bus, tmp_path: Path) -> None:
     fill(shop, 5)
     done = call(*RUN, "--once", "--state", str(tmp_path))
-    assert (done.returncode, "`pairbus provision` makes the queue" in done.stdout) == (0, True)
+    assert (done.returncode, "--secondary-env CONTOSO_DR` makes the queue" in done.stdout) == (0, True)
 
 
 def test_pumps_end_before_a_lease_that_cannot_be_renewed_and_go_on_when_it_is_back(
@@ -398,7 +398,9 @@ def test_a_pair_without_backlog_queues_is_no_empty_backlog(
     state = ["--state", str(tmp_path)] if "run" in command else []
     done = call(*command, *state, "--primary-name", "contosso")
     assert done.returncode == 2
-    assert "the secondary has no backlog queue of contosso: run `pairbus provision`" in done.stderr
+    assert (
+        "the secondary has no backlog queue of contosso: run `pairbus provision --primary-env" in done.stderr
+    )
 
 
 def test_a_paused_drain_has_no_rate_and_no_end(shop: Bus, pair: PumpPair, tmp_path: Path) -> None:

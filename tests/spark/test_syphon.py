@@ -14,6 +14,7 @@ import pytest
 
 from pairbus.errors import UnreachableError
 from pairbus.ledger.generation import Compaction
+from pairbus.ledger.plain_compaction import compact_directory
 from pairbus.ledger.receipts import Receipt, ReceiptLog
 from pairbus.spark import (
     Backlog,
@@ -24,7 +25,6 @@ from pairbus.spark import (
     cluster_engine,
     housekeeping,
     load_receipts,
-    receipts,
     syphon,
 )
 
@@ -203,9 +203,9 @@ def test_a_compaction_that_fails_ends_nothing_and_is_tried_again(
         tries.append(arguments)
         if len(tries) in (1, 2):
             raise OSError("no space left")
-        return receipts.compact_receipts(*arguments)
+        return compact_directory(*arguments)
 
-    monkeypatch.setattr(cluster_engine, "compact_receipts", compact)
+    monkeypatch.setattr(cluster_engine, "compact_directory", compact)
     monkeypatch.setattr(housekeeping, "FIRST_RETRY", 0.5)
     monkeypatch.setattr(syphon, "Chore", partial(housekeeping.Chore, every=0.5))
     full_bus.put(letters(70))
@@ -228,7 +228,7 @@ def test_a_last_compaction_that_fails_does_not_hide_what_was_done(
 
     full_bus.put(letters(70))
     with monkeypatch.context() as patch:
-        patch.setattr(cluster_engine, "compact_receipts", compact)
+        patch.setattr(cluster_engine, "compact_directory", compact)
         summary = Syphon(spark, pair, state=tmp_path).run(once=True)
     assert (summary.moved, summary.tables) == (70, ())
     assert summary.notes == ("the compaction of receipts failed: OSError: no space left",)

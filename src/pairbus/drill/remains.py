@@ -125,15 +125,19 @@ def read_spool(state: Path) -> list[Resting]:
 
 
 def read_redirects(state: Path) -> dict[tuple[str, str], str]:
-    """By which backlog queue each redirected message went, by path and id. Reads what is closed, and what a
-    client that is gone has left open.
+    """By which backlog queue each redirected message went, by path and id; what may have gone by another way
+    before, unanswered, has a way of its own. Reads what is closed, and what a client that is gone has left
+    open.
     """
     directory = records_dir(state)
     adopt_segments(directory, REDIRECTS)
     queues: dict[tuple[str, str], str] = {}
+    doubtful: set[tuple[str, str]] = set()
     for segment in closed_segments(directory, REDIRECTS):
         for row in read_segment(segment).rows:
-            if row.get("outcome") == UNKNOWN:
-                continue
-            queues[path_key(str(row.get("path"))), str(row.get("message_id"))] = str(row.get("queue"))
-    return queues
+            key = path_key(str(row.get("path"))), str(row.get("message_id"))
+            if row.get("outcome") is not None:
+                doubtful.add(key)
+            if row.get("outcome") != UNKNOWN:
+                queues[key] = str(row.get("queue"))
+    return queues | {key: f"{queues[key]}, or before: {key[1]}" for key in doubtful & queues.keys()}
