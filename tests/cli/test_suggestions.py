@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
 import click
 import pytest
 
-from pairbus.cli.main import app
+from pairbus.cli.main import app, main
 from pairbus.cli.suggestions import runnable
+from pairbus.errors import ConfigurationError
 
 from .process import call
 
@@ -61,6 +63,39 @@ def test_what_a_variable_names_is_not_repeated(monkeypatch: pytest.MonkeyPatch) 
 def test_errors_suggest_such_commands_too(tmp_path: Path) -> None:
     done = call("spool", "show", "nothing", "--state", str(tmp_path))
     assert f"`pairbus spool ls --state {tmp_path}` lists the names" in done.stderr
+
+
+def test_errors_of_commands_for_one_namespace_do_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ready = tmp_path / "odd  name.json"
+    address = "Endpoint=sb://x;SharedAccessKeyName=k;SharedAccessKey=eA=="
+    ready.write_text(json.dumps({"east": {"connection_string": address, "cert": ""}}))
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise ConfigurationError("east has no entity 'o'; `pairbus entity ls` shows what there is")
+
+    monkeypatch.setattr("pairbus.sdk.entities.administer", refuse)
+    assert main(["entity", "show", "o", "--ready-file", str(ready), "--namespace", "east"]) == 2
+    told = f"`pairbus entity ls --ready-file '{ready}' --namespace east`"
+    assert told in capsys.readouterr().err, "with both spaces"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "told"),
+    [
+        ("ab", "`pairbus redrive --dry-run --config {file} --pair a` (and so for b) and"),
+        ("a", "`pairbus redrive --dry-run --config {file} --pair a` and"),
+        ("", "`pairbus redrive --dry-run --config {file} --pair NAME` and"),
+    ],
+)
+def test_of_all_pairs_one_is_named_where_a_command_takes_one(tmp_path: Path, pairs: str, told: str) -> None:
+    file = tmp_path / "pairbus.toml"
+    sides = 'primary_env = "P"\nsecondary_env = "S"\n'
+    file.write_text("".join(f"[pairs.{name}]\n{sides}" for name in pairs))
+    text = "`pairbus redrive --dry-run` and `pairbus syphon stop`"
+    said = suggest(f"syphon run --all-pairs --config {file}", text)
+    assert said == f"{told.format(file=file)} `pairbus syphon stop --config {file} --all-pairs`"
 
 
 def test_a_text_outside_of_commands_stays() -> None:

@@ -460,6 +460,19 @@ def test_a_pair_that_nobody_has_seen_yet_is_no_alarm() -> None:
     assert found["safety"] == "No client and no backlog is seen, so nothing can be said about messages."
 
 
+def test_what_clients_that_are_gone_left_is_told_of_messages() -> None:
+    pair = picture_pair(PAIR, {}, own=IDLE)
+    pair["spool"] |= {"bytes_left": 7}
+    safety = headline([pair], budget=None, now=0.0)["safety"]
+    assert safety == "No client and no backlog is seen, but the spool of clients that are gone."
+    pair["backlog"] = {"active": 0, "dead_letters": 0, "missing": []}
+    safety = headline([pair], budget=None, now=0.0)["safety"]
+    assert safety == (
+        "Nothing that was accepted is lost. What clients that are gone left in the spool waits until it is "
+        "replayed."
+    )
+
+
 @pytest.mark.parametrize(
     ("age", "pumps", "state", "said"),
     [

@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             complaint = complain_of(error)
             if complaint is None:
                 raise
-            text = " ".join(complaint.text.split()) or type(error).__name__
+            text = " ".join(filter(None, map(str.strip, complaint.text.splitlines()))) or type(error).__name__
             click.echo(f"pairbus: {text}", err=True)
             return complaint.code
         return code if isinstance(code, int) else DONE

@@ -20,6 +20,7 @@ from .candidates import offer_namespaces, offer_variables
 from .config import PairConfig, SideConfig, check_variable_name, find_config
 from .pairs import SideAddress, address_of, config_option, pair_option, parse_side
 from .ready_file import ready_file_option
+from .suggestions import completing_errors
 
 if TYPE_CHECKING:
     from pairbus.pump.pair import Side
@@ -134,7 +135,8 @@ def namespace_options(command: _F) -> _F:
     def call(*arguments: Any, **given: Any) -> Any:
         names = NamespaceChoice.__dataclass_fields__
         choice = NamespaceChoice(**{name: given.pop(name) for name in names})
-        return command(*arguments, choice=choice, **given)
+        with completing_errors():
+            return command(*arguments, choice=choice, **given)
 
     decorated: Any = call
     for option in reversed(_OPTIONS):

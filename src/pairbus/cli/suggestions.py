@@ -12,10 +12,12 @@ from click.core import ParameterSource
 
 from pairbus.errors import PairbusError
 
+from .config import find_config
+
 # What says which pair, namespace or directory is meant; other options say what to do with it.
 _PLACES = frozenset(
-    {"config", "pair", "primary_env", "secondary_env", "primary_name", "options", "state", "count"}
-    | {"include_extra", "ready_file", "namespace", "side"}
+    {"config", "pair", "all_pairs", "primary_env", "secondary_env", "primary_name", "options", "state"}
+    | {"count", "include_extra", "ready_file", "namespace", "side"}
 )
 _COMMAND = re.compile(r"`pairbus ([^`]+)`")
 
@@ -28,7 +30,7 @@ def runnable(text: str) -> str:
     context = click.get_current_context(silent=True)
     if context is None:
         return text
-    return _COMMAND.sub(lambda found: f"`pairbus {_completed(context, found[1])}`", text)
+    return _COMMAND.sub(lambda found: _completed(context, found[1]), text)
 
 
 @contextmanager
@@ -48,8 +50,24 @@ def _completed(context: click.Context, suggested: str) -> str:
         if not isinstance(command, click.Group):
             break
         command = command.get_command(root, word)
-    taken = set() if command is None else {option.name for option in command.params}
-    return " ".join([suggested, *map(shlex.quote, _given(context, _PLACES & taken))])
+    taken = (
+        frozenset[str]() if command is None else _PLACES & {option.name or "" for option in command.params}
+    )
+    words, others = [*_given(context, taken)], ""
+    if "pair" in taken and "all_pairs" not in taken and context.params.get("all_pairs"):
+        first, *rest = _pairs_of(context) or ["NAME"]
+        words += ["--pair", first]
+        others = f" (and so for {', '.join(rest)})" if rest else ""
+    return f"`pairbus {' '.join([suggested, *map(shlex.quote, words)])}`{others}"
+
+
+def _pairs_of(context: click.Context) -> list[str]:
+    """The pairs of the file; none if that is what is wrong."""
+    try:
+        config = find_config(context.params["config"])
+    except PairbusError:
+        return []
+    return [] if config is None else list(config.pairs)
 
 
 def _given(context: click.Context, names: frozenset[str]) -> Iterator[str]:

@@ -24,6 +24,7 @@ from .exit_codes import UNREACHABLE
 from .pairs import PairChoice, pair_options
 from .pictures import describe_missing
 from .shared_options import job_state_option, records_option, watch_options
+from .suggestions import runnable
 from .tables import counted, json_option, print_table, time_span
 from .watching import show_again, show_once
 
@@ -209,7 +210,7 @@ def _describe_lease(lease: LeaseView | None) -> str:
     if lease is None:
         return "not looked at: name the pair for that"
     if lease.is_held is None:
-        return f"cannot be looked at: {in_words(lease.trouble or '')}"
+        return f"cannot be looked at: {runnable(in_words(lease.trouble or ''))}"
     if not lease.is_held:
         return "held by nobody"
     return f"held by {lease.holder or 'a syphon that left no word of itself'}"

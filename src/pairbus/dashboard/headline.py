@@ -64,8 +64,12 @@ def _safety(pairs: Sequence[Facts], now: float) -> str:
     lost = sum(pair["verdict"]["lost"] for pair in pairs if pair["verdict"])
     if lost:
         return "Keep all records as they are: they tell which messages are missing."
+    is_left = any(pair["spool"]["bytes_left"] for pair in pairs)
     if not any(pair["clients"] or pair["backlog"] or pair["verdict"] for pair in pairs):
-        return "No client and no backlog is seen, so nothing can be said about messages."
+        what = (
+            "but the spool of clients that are gone" if is_left else "so nothing can be said about messages"
+        )
+        return f"No client and no backlog is seen, {what}."
     waiting = sum(pair["backlog"]["active"] for pair in pairs if pair["backlog"])
     spooled = sum(pair["spool"]["messages"] for pair in pairs)
     places = [*(["the backlog"] if waiting else []), *(["the spools of clients"] if spooled else [])]
@@ -73,6 +77,8 @@ def _safety(pairs: Sequence[Facts], now: float) -> str:
     if waiting + spooled:
         kept += f": {_count(waiting + spooled, 'message waits', 'messages wait')} in {' and '.join(places)}"
     kept += "."
+    if is_left:
+        kept += " What clients that are gone left in the spool waits until it is replayed."
     if any("backlog" in _blind(pair, now) for pair in pairs):
         kept += " The backlog cannot be seen now, so its number is not known or old."
     if any(_refuses(pair) for pair in pairs):

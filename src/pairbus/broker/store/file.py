@@ -16,6 +16,7 @@ Rules
 import contextlib
 import logging
 import os
+import shlex
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -203,9 +204,9 @@ def read_error(path: Path, error: Exception) -> StoreError:
 def damage(path: Path, what: str) -> StoreDamaged:
     """What is wrong with a store, and how to go on."""
     return StoreDamaged(
-        f"the store {path} is damaged: {what}. `pairbus broker --data {path.parent.parent} --salvage` saves "
-        f"what can be read and lists what is lost. Or put back a copy of the whole directory {path.parent}, "
-        "or move it away to start empty."
+        f"the store {path} is damaged: {what}. `pairbus broker --data {shlex.quote(str(path.parent.parent))} "
+        f"--salvage` saves what can be read and lists what is lost. Or put back a copy of the whole "
+        f"directory {path.parent}, or move it away to start empty."
     )
 
 
