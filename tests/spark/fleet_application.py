@@ -1,6 +1,6 @@
-"""An application of a fleet, whose primary is said to be down: STATE RECORDS COUNT NAME.
+"""An application of a fleet, whose primary is said to be down: STATE RECORDS ORDERS INVOICES NAME.
 
-It sends so many messages, all of which go to the backlog, and ends as an application does.
+It sends so many messages of each, all of which go to the backlog, and ends as an application does.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Mapping
 
 from azure.servicebus import ServiceBusMessage
 
@@ -21,7 +22,7 @@ AT_ONCE = 100
 OPTIONS = SendAvailabilityOptions(ping_primary_interval=1800.0, backlog_queue_count=4)
 
 
-async def send_all(state: str, records: str, count: int, name: str) -> None:
+async def send_all(state: str, records: str, counts: Mapping[str, int], name: str) -> None:
     client = PairedServiceBusClient.from_connection_strings(
         os.environ[PRIMARY_ENV],
         os.environ[SECONDARY_ENV],
@@ -31,13 +32,15 @@ async def send_all(state: str, records: str, count: int, name: str) -> None:
         primary_name="contoso",
     )
     async with client:
-        client.fail_over("orders")
-        sender = client.get_queue_sender("orders")
-        for begin in range(0, count, AT_ONCE):
-            numbers = range(begin, min(count, begin + AT_ONCE))
-            await sender.send_messages([ServiceBusMessage("x", message_id=f"{name}-{n}") for n in numbers])
+        for queue, count in counts.items():
+            client.fail_over(queue)
+            sender = client.get_queue_sender(queue)
+            ids = [f"{name}-{queue}-{number}" for number in range(count)]
+            for begin in range(0, count, AT_ONCE):
+                some = ids[begin : begin + AT_ONCE]
+                await sender.send_messages([ServiceBusMessage("x", message_id=id) for id in some])
 
 
 if __name__ == "__main__":
-    state, records, count, name = sys.argv[1:]
-    asyncio.run(send_all(state, records, int(count), name))
+    state, records, orders, invoices, name = sys.argv[1:]
+    asyncio.run(send_all(state, records, {"orders": int(orders), "invoices": int(invoices)}, name))
