@@ -23,13 +23,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from hypothesis import HealthCheck, settings
 
 from pairbus.broker.access.certificate import ensure_certificate
 from tests.examples import SHARE
+from tests.order import began_late, parcel_of, parcels_before
 from tests.surroundings import Surroundings
 from tests.waiting import PATIENCE, wait_until
 
@@ -116,33 +118,6 @@ TOOLS = {
     "small_disk": ROOT_RIGHTS,
 }
 
-# Files that go to one worker together. Those with a Spark session share it, which is dear to start: they are
-# two parcels of about the same length, since one would keep a worker busy long after the others have ended.
-# And xdist begins a test when it has the next one for the same worker, which for the tutorial, one test of
-# minutes, should be a short one.
-PARCELS = {
-    f"tests/{room}/test_{file}.py": parcel
-    for parcel, room, files in (
-        ("first Spark", "spark", "kills syphon idle cluster connect connect_loss submit source_streams"),
-        ("first Spark", "spark", "source_write"),
-        ("second Spark", "spark", "bill mixture trouble verdict store store_kills source_read"),
-        ("second Spark", "spark", "source_views page_examples"),
-        ("tutorial", "cli", "tutorial"),
-        ("tutorial", "suite", "left_out soak"),
-        ("hosts", "spark", "hosts"),
-    )
-    for file in files.split()
-}
-# What takes longest begins first, so that no worker is left alone with it at the end; and what mostly waits
-# comes before what mostly works, since the parcels keep the processors busy. Files that are in no parcel are
-# known by their directory.
-IN_THIS_ORDER = (
-    *dict.fromkeys(PARCELS.values()),
-    *("drill", "ordeal", "crash", "dashboard", "client", "pump", "broker"),
-    *("guards", "simulation", "suite", "sync", "cli", "spark", "faults", "node"),
-    *("ledger", "store", "testing"),
-)
-
 # What is said at the end of the run: the lines of each section.
 SECTIONS = pytest.StashKey[dict[str, list[str]]]()
 NPM_FAILURE = pytest.StashKey[str]()
@@ -182,21 +157,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in missing]
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: parcels_before(item.nodeid))
-
-
-def parcels_before(nodeid: str) -> int:
-    """How many parcels and directories begin before a test in a run with workers."""
-    parcel = parcel_of(nodeid)
-    name = parcel if parcel in IN_THIS_ORDER else Path(parcel).parent.name
-    return (*IN_THIS_ORDER, name).index(name)
-
-
-def parcel_of(nodeid: str) -> str:
-    """What goes to one worker as a whole: a file, whose wider fixtures are made once, or several files."""
-    file = nodeid.partition("::")[0]
-    if file.startswith("tests/guards/"):
-        return "guards"  # they share what they have read of the sources
-    return PARCELS.get(file, file)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -428,3 +388,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section(title)
         for line in lines:
             terminalreporter.line(line)
+    if config.getoption("numprocesses", None):
+        tell_who_began_late(terminalreporter)
+
+
+def tell_who_began_late(terminalreporter: pytest.TerminalReporter) -> None:
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for report in chain.from_iterable(terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            seconds[parcel_of(report.nodeid)] += report.duration
+    if late := began_late(seconds):
+        terminalreporter.section("long, and without a place of their own in tests/order.py")
+        for parcel in late:
+            terminalreporter.line(f"{seconds[parcel]:.0f} s {parcel}")
