@@ -85,6 +85,31 @@ async def test_exact_for_a_path_that_refuses(bench: Bench) -> None:
     assert known == counted(bench)
 
 
+class CalledSums(Sums):
+    """Also counts how often each kind was recorded."""
+
+    def __init__(self) -> None:
+        super().__init__(role="pump")
+        self.calls = Counter[str]()
+
+    def record(self, namespace: str, entity: str, *, kind: str, **others: Any) -> None:
+        self.calls[kind] += 1
+        super().record(namespace, entity, kind=kind, **others)
+
+
+async def test_messages_that_come_together_are_recorded_together(bench: Bench) -> None:
+    """One record for each message was a twentieth of what a pump does."""
+    (queue,) = bench.create("orders")
+    bench.load(queue, [envelope("orders", f"{number}") for number in range(500)])
+    sums = CalledSums()
+    assert (await metered(bench, queue, sums, PumpOptions(drain=True)).run()).moved == 500
+    assert sums.calls["delivery"] <= 100
+    assert sums.calls["send"] <= 100
+    known, unknown = sums.cells()
+    assert unknown == Cells()
+    assert known == counted(bench)
+
+
 async def test_a_long_poll_is_split_where_the_service_would_close_the_link(bench: Bench) -> None:
     """A poll of 0.9 s over links that may idle for 0.2 s: five receives of 0.18 s each."""
     (queue,) = bench.create("orders")

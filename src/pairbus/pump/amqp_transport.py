@@ -496,15 +496,18 @@ class AmqpDestination:
             return [error] * len(units)
 
         def note(fates: Sequence[Fate]) -> None:
-            if not self._transport.meter.is_on:
-                return
-            sizes: dict[Fate, list[int]] = {"taken": [], "refused": [], "unknown": [], "unsent": []}
-            for unit, fate in zip(units, fates, strict=True):
-                sizes[fate] += map(len, unit.payloads)
             meter = self._transport.meter
-            meter.note_sizes(self._path, "send", sizes["taken"])
-            meter.note_sizes(self._path, "send_refused", sizes["refused"])
-            meter.note_sizes(self._path, "send", sizes["unknown"], known=False)
+            if not meter.is_on:
+                return
+            sizes: dict[Fate, list[int]] = {}
+            if fates.count("taken") == len(fates):  # as it should be
+                sizes["taken"] = [len(payload) for unit in units for payload in unit.payloads]
+            else:
+                for unit, fate in zip(units, fates, strict=True):
+                    sizes.setdefault(fate, []).extend(map(len, unit.payloads))
+            meter.note_sizes(self._path, "send", sizes.get("taken", ()))
+            meter.note_sizes(self._path, "send_refused", sizes.get("refused", ()))
+            meter.note_sizes(self._path, "send", sizes.get("unknown", ()), known=False)
 
         return await link.send(
             [_transfer(unit) for unit in units], timeout=self._transport.timeout, on_fates=note
