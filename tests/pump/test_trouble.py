@@ -81,6 +81,15 @@ async def test_what_a_dead_pump_had_fetched_is_in_doubt(bench: Bench) -> None:
     assert {row["message_id"] for row in bench.receipts.rows if row["unsure"]} == set(names[:8])
 
 
+async def test_what_a_dead_pump_had_is_in_doubt_though_its_time_is_over(bench: Bench) -> None:
+    """It may have been sent in time, and who redrives it sends it a second time."""
+    (queue,) = bench.create("orders", lock=1.0)
+    bench.load(queue, [envelope("orders", name, ttl_ms=1) for name in ("had", "fresh")])
+    bench.hold(queue, 1)
+    assert (await bench.drain([queue], ttl_policy="deduct")).dead_lettered == 2
+    assert {row["message_id"]: row["unsure"] for row in bench.receipts.rows} == {"had": 1, "fresh": 0}
+
+
 async def test_what_was_fetched_when_a_pump_stops_is_not_in_doubt(bench: Bench) -> None:
     (queue,) = bench.create("orders")
     names = await put_aside_by_three(bench, queue, 300)

@@ -158,7 +158,9 @@ class PumpHistory(SimulatedHistory):
             how = "killed"
         elif (error := running.exception()) is None:
             how = "done"
-            self.lost_locks += running.result().lost_locks
+            summary: PumpSummary = running.result()
+            self.lost_locks += summary.lost_locks
+            self._excuse_unfinished(summary)
             self._look_at_counters()
             self._look_at_locks()
         else:
@@ -170,6 +172,16 @@ class PumpHistory(SimulatedHistory):
         process.kill()
         await asyncio.sleep(1.0 if crash is None or how == "disk" else crash.pause)
         return how
+
+    def _excuse_unfinished(self, summary: PumpSummary) -> None:
+        """Of a queue that could not be read to its end, what was moved and has lost its lock did not come
+        again to who knows that it was.
+        """
+        assert self._pump is not None
+        for one in self._pump._pumps:
+            if one.queue in summary.queue_errors:
+                left = one._intake.unsettled
+                self.unsettled.update(self.numbers[one.queue, number].id for number in left)
 
     async def _run_rivals(self) -> None:
         rivals = [Process(f"rival {number}") for number in range(self.plan.knobs.rivals)]

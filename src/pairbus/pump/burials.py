@@ -49,6 +49,7 @@ class Burials:
             outcome="dead-lettered",
             reason=stray.reason,
         )
+        row["unsure"] = int(stray.is_suspect)
         await self._station.record([row])
         error = await self._bury_one(stray.delivery, stray.reason, stray.text)
         if error is None:

@@ -43,8 +43,9 @@ class Doubts:
 
     async def written(self, parcels: list[Parcel]) -> list[Parcel]:
         """Those that may be settled, as soon as is known of all."""
+        # Again, since one may come into doubt anew meanwhile.
+        while self._writing and any(parcel.number in self._unwritten for parcel in parcels):
+            await asyncio.wait(set(self._writing))
         if not self._unwritten:
             return parcels
-        if self._writing and any(parcel.number in self._unwritten for parcel in parcels):
-            await asyncio.wait(set(self._writing))
         return [parcel for parcel in parcels if parcel.number not in self._unwritten]

@@ -70,7 +70,7 @@ _LONGEST_LOCK = 60.0
 
 class Stray(NamedTuple):
     """A message that comes to no lane, and why; `is_moved` if the primary has it, `is_fetched` if it was put
-    aside.
+    aside, `is_suspect` by rule 5.
     """
 
     delivery: Delivery
@@ -80,6 +80,7 @@ class Stray(NamedTuple):
     reason: str = ""
     text: str = ""
     is_moved: bool = False
+    is_suspect: bool = False
 
 
 class Letter(NamedTuple):
@@ -196,10 +197,12 @@ class Intake:
             opened = open_envelope(sections, mark, policy_of=self._options.policy_of, now_ms=now_ms)
         except (DecodeError, MalformedEnvelope) as error:
             return Stray(delivery, mark, fetched, None, _MALFORMED, str(error))
+        is_suspect = count > fetched and count != read_accounted(sections)
         if opened.expired:
-            return Stray(delivery, mark, fetched, opened, EXPIRED, "The time to live ended in the backlog.")
+            text = "The time to live ended in the backlog."
+            return Stray(delivery, mark, fetched, opened, EXPIRED, text, is_suspect=is_suspect)
         parcel = self._hold(delivery, mark, opened, now, fetched)
-        if count > fetched and count != read_accounted(sections):
+        if is_suspect:
             self._suspects.append(parcel)
         return None
 

@@ -1,0 +1,60 @@
+"""A message is settled when all its doubts are on record."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+from pairbus.pump.doubts import Doubts
+from pairbus.pump.parcel import Parcel, ReceiptBook
+from pairbus.pump.station import Station
+
+PARCEL = cast(Parcel, SimpleNamespace(number=7))
+
+
+class Disk:
+    """Receipts that are written when the test says so."""
+
+    def __init__(self) -> None:
+        self.writes: list[asyncio.Future[None]] = []
+
+    async def record(self, rows: list[Any]) -> None:
+        self.writes.append(asyncio.get_running_loop().create_future())
+        await self.writes[-1]
+
+
+def doubts_on(disk: Disk) -> Doubts:
+    book = SimpleNamespace(unanswered=lambda parcel, now: {})
+    return Doubts(cast(ReceiptBook, book), cast(Station, disk))
+
+
+async def let_all_run() -> None:
+    """Until each waits for something of the test's."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_a_message_that_comes_into_doubt_anew_is_waited_for_too() -> None:
+    disk = Disk()
+    doubts = doubts_on(disk)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(doubts.note([PARCEL], 0.0))
+        settling = tasks.create_task(doubts.written([PARCEL]))
+        await let_all_run()
+        tasks.create_task(doubts.note([PARCEL], 1.0))
+        disk.writes[0].set_result(None)
+        await let_all_run()
+        disk.writes[1].set_result(None)
+    assert settling.result() == [PARCEL]
+
+
+async def test_what_could_not_be_written_is_not_settled() -> None:
+    disk = Disk()
+    doubts = doubts_on(disk)
+    writing = asyncio.create_task(doubts.note([PARCEL], 0.0))
+    settling = asyncio.create_task(doubts.written([PARCEL]))
+    await let_all_run()
+    disk.writes[0].set_exception(OSError("full"))
+    assert await settling == []
+    assert isinstance((await asyncio.gather(writing, return_exceptions=True))[0], OSError)
