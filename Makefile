@@ -17,13 +17,14 @@ CLASSES := .venv/classes
 WORKERS ?= 6
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS)
+COLLECTED := build/collected$(if $(TESTS),-fast).txt
 # What takes little time: neither Spark nor a browser, and few programs besides.
 FAST := access amqp backlog cost engine filters guards ledger pairing store
 # There, but with many connections, processes or files: for `make test` alone.
 SLOW := backlog/test_preflight backlog/test_redrive ledger/test_exactness ledger/test_fleet_histories ledger/test_kills
 SLOW += ledger/test_retention store/test_damage store/test_failed_turn
 
-.PHONY: help setup demo check fast collected node-packages test types tests test-azure coverage test-all bench soak lint ruff format lock reference release clean docs
+.PHONY: help setup demo check fast node-packages test types tests test-azure coverage test-all bench soak lint ruff format lock reference release clean docs
 .DEFAULT_GOAL := help
 
 help:
@@ -75,9 +76,11 @@ ruff: $(READY)
 	$(BIN)/ruff format --check .
 
 # Imports the tests of a run, which leaves them rewritten: workers that begin at once would each rewrite all of them.
-collected: $(READY)
+# They stay so until one of them changes.
+$(COLLECTED): $(READY) $(shell find tests -name "*.py" -not -path "*/node_modules/*")
 	@mkdir -p build
-	@$(PYTEST) --collect-only --quiet $(TESTS) > build/collected.txt || { cat build/collected.txt; exit 1; }
+	@$(PYTEST) --collect-only --quiet $(TESTS) > $@.tmp || { cat $@.tmp; rm $@.tmp; exit 1; }
+	@mv $@.tmp $@
 
 $(CLASSES)/.made: $(LOCKED) | $(READY)
 	@mkdir -p $(CLASSES)
@@ -92,7 +95,7 @@ check: $(READY)
 	@$(MAKE) --no-print-directory --jobs --output-sync lint fast TESTS="$(FAST:%=tests/%) $(SLOW:%=--ignore=tests/%.py)"
 
 # They wait for little: a worker more than cores costs its start and no more is gained.
-fast: collected
+fast: $(COLLECTED)
 	$(PYTEST) -n 3 -q $(TESTS)
 
 # Here neither: mypy works beside what every test needs, and beside the first tests. What it has found stands last.
@@ -103,7 +106,7 @@ test: ruff
 types: $(READY)
 	@$(BIN)/mypy > build/types.txt 2>&1
 
-tests: collected node-packages $(CLASSES)/.made
+tests: $(COLLECTED) node-packages $(CLASSES)/.made
 	$(PYTEST) $(PARALLEL)
 
 test-all: $(READY)

@@ -14,8 +14,8 @@ __all__ = ["IN_THIS_ORDER", "LONG", "PARCELS", "began_late", "parcel_of", "parce
 
 # Files that go to one worker together. Those with a Spark session share it, which is dear to start: they are
 # two parcels of about the same length, since one would keep a worker busy long after the others have ended.
-# And xdist begins a test when it has the next one for the same worker, which for the tutorial, one test of
-# minutes, should be a short one.
+# Those with an emulated object store share that; they mostly wait. And xdist begins a test when it has the
+# next one for the same worker, which for the tutorial, one test of minutes, should be a short one.
 PARCELS = {
     f"tests/{room}/test_{file}.py": parcel
     for parcel, room, files in (
@@ -26,6 +26,11 @@ PARCELS = {
         ("tutorial", "cli", "tutorial"),
         ("tutorial", "suite", "left_out soak"),
         ("hosts", "spark", "hosts"),
+        ("objects", "stores", "commit_objects contract status writes"),
+        ("objects", "pump", "store_faults"),
+        ("objects", "ledger", "retention"),
+        ("objects", "client", "shipping"),
+        ("objects", "spark", "leash"),
     )
     for file in files.split()
 }
@@ -34,9 +39,8 @@ PARCELS = {
 # work for long.
 IN_THIS_ORDER = (
     *dict.fromkeys(PARCELS.values()),
-    *("drill/test_drill", "ordeal/test_ordeals", "stores/test_commit_objects", "client/test_fleet"),
-    *("pump/test_store_faults", "dashboard/test_browser", "ledger/test_retention", "suite/test_azure_trials"),
-    *("client/test_shipping", "crash/test_kill", "cli/test_messages_command", "lease/test_lease"),
+    *("drill/test_drill", "ordeal/test_ordeals", "client/test_fleet", "dashboard/test_browser"),
+    *("suite/test_azure_trials", "crash/test_kill", "cli/test_messages_command", "lease/test_lease"),
     *("spark/test_local", "cli/test_broker_command", "testing/test_plugin", "simulation/test_side"),
     *("drill", "crash", "dashboard", "client", "pump", "stores", "lease", "spark", "broker", "faults"),
     *("guards", "simulation", "suite", "bench", "sync", "cli", "ledger", "store", "backlog", "sdk", "node"),
