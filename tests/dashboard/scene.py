@@ -21,8 +21,9 @@ from pairbus.dashboard.server import Serving, serving
 from pairbus.dashboard.watched import LookPace, Watched, WatchedPair
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import PumpPair
+from tests.waiting import PATIENCE
 
-__all__ = ["QUEUES", "TOKEN", "Visitor", "open_client", "served", "watch"]
+__all__ = ["QUEUES", "STAYS", "TOKEN", "Visitor", "open_client", "served", "watch"]
 
 QUEUES = 2
 TOKEN = "a-token-for-tests-0123456789"
@@ -53,15 +54,20 @@ def watch(broker: Broker, place: Path, *, max_rate: float | None = None) -> Watc
     )
 
 
-def open_client(broker: Broker, watched: Watched, **options: Any) -> PairedServiceBusClient:
-    """A client that fails over at once."""
+# Of a client that stays with the backlog when told to: no ping brings it back to the primary meanwhile.
+STAYS = {"ping_primary_interval": 1800}
+
+
+def open_client(broker: Broker, watched: Watched | None, **options: Any) -> PairedServiceBusClient:
+    """A client that fails over at once, but not because the machine is slow; one that is not watched leaves
+    no trace.
+    """
+    usual = {"failover_interval": 0, "ping_primary_interval": 1, "send_timeout": PATIENCE}
     return PairedServiceBusClient.from_connection_strings(
         broker["contoso"].connection_string,
         broker["contoso-dr"].connection_string,
-        options=SendAvailabilityOptions(
-            **{"failover_interval": 0, "ping_primary_interval": 1, "backlog_queue_count": QUEUES, **options}
-        ),
-        state_dir=watched.pairs[0].state_dir,
+        options=SendAvailabilityOptions(**{**usual, "backlog_queue_count": QUEUES, **options}),
+        state_dir=None if watched is None else watched.pairs[0].state_dir,
     )
 
 

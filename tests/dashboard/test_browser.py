@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from pairbus import SendAvailabilityOptions
 from pairbus.aio import PairedServiceBusClient
 from pairbus.broker import Broker
 from pairbus.dashboard.server import Serving, serving
@@ -24,7 +23,7 @@ from pairbus.pump.options import PumpOptions
 from tests.guards.sources import ROOT
 from tests.node.script import Report
 
-from .scene import QUEUES, TOKEN, open_client, send, watch
+from .scene import STAYS, TOKEN, open_client, send, watch
 
 # A quarter of a minute on a machine that has nothing else to do.
 DEADLINE = 280.0
@@ -65,14 +64,8 @@ class Stage:
         await self._stack.aclose()
 
     async def fill(self) -> None:
-        """Send orders and payments to the backlog, by a client that no ping brings back to the primary."""
-        async with PairedServiceBusClient.from_connection_strings(
-            self._broker["contoso"].connection_string,
-            self._broker["contoso-dr"].connection_string,
-            options=SendAvailabilityOptions(
-                failover_interval=0, ping_primary_interval=1800, backlog_queue_count=QUEUES
-            ),
-        ) as client:
+        """Send orders and payments to the backlog."""
+        async with open_client(self._broker, None, **STAYS) as client:
             for path in ("orders", "payments"):
                 client.fail_over(path, reason="to fill the backlog")
                 async with client.get_queue_sender(path) as sender:
@@ -152,10 +145,10 @@ async def play(node: Path, chromium: Path, place: Path) -> Report:
         async with open_client(broker, watched) as client:
             await send(client, "orders", ["first"])
             broker["contoso"].create_queue("gone")
-            client.fail_over("gone", reason="to make a dead letter of it")
-            await send(client, "gone", ["dead"])
+            async with open_client(broker, None, **STAYS) as other:
+                other.fail_over("gone", reason="to make a dead letter of it")
+                await send(other, "gone", ["dead"])
             broker["contoso"].delete_queue("gone")
-            client.mark_path_healthy("gone")
             stage = Stage(watched, broker, place)
             async with sending(client), serving(watched, Serving()) as read_only:
                 await stage.start()
