@@ -15,7 +15,7 @@ import pytest
 
 from pairbus.cli.main import main
 
-from .bus import Bus, until
+from .bus import Bus, Letter, until
 from .conftest import SHORT_FORM
 from .processes import executors_below, kill_tree, parent_of, pumps_below
 from .test_command import PAIR, call, receipts_of, start
@@ -51,7 +51,7 @@ def test_a_worker_an_executor_and_the_driver_are_killed_and_the_next_driver_obey
 ) -> None:
     bus, log = full_bus, tmp_path / "log"
     bus.shorten_locks(6.0)
-    sent = letters(messages)
+    sent, late = letters(messages), letters(210, prefix="n")
     bus.put(sent)
     state = ["--state", str(tmp_path)]
     run = ["syphon", "run", *PAIR, *state, "--shards", str(SHARDS)]
@@ -67,12 +67,12 @@ def test_a_worker_an_executor_and_the_driver_are_killed_and_the_next_driver_obey
     # The next one runs in the session of all tests, which saves the start of another, and leaves it running.
     monkeypatch.setattr(type(spark), "stop", lambda session: None)
     with ThreadPoolExecutor(1) as pool:
-        commands = pool.submit(command, bus, state, within=120 + messages / 200)
+        commands = pool.submit(command, bus, state, late, within=240 + messages / 200)
         assert main([*run, "--max-rate", str(messages // 10)]) == 0
         commands.result()
     assert call("syphon", "stop", *PAIR, *state)[0] == 3, "none runs any more"
-    assert_whole(bus, sent)
-    assert receipts_of(tmp_path / "records") == {letter.id for letter in sent}
+    assert_whole(bus, [*sent, *late])
+    assert receipts_of(tmp_path / "records") == {letter.id for letter in [*sent, *late]}
 
 
 def kill_worker(bus: Bus, syphon: subprocess.Popen[bytes], log: Path) -> None:
@@ -112,15 +112,17 @@ def until_alive(process: subprocess.Popen[bytes], condition: Callable[[], bool],
     assert process.poll() is None, log.read_text()
 
 
-def command(bus: Bus, state: list[str], *, within: float) -> None:
-    """Pause, resume and stop a syphon that goes on where another was killed."""
+def command(bus: Bus, state: list[str], late: list[Letter], *, within: float) -> None:
+    """Pause, resume and stop a syphon that goes on where another was killed. However much it has moved before
+    it hears of the pause, there is something to resume for.
+    """
     left = bus.left()
     try:
-        until(lambda: bus.left() < left, within=120)
+        until(lambda: bus.left() < left)
         code, told, _ = call("syphon", "pause", *PAIR, *state, "--json")
         assert (code, told["order"]) == (0, "pause")
         until(lambda: bus.locked() == 0)
-        assert bus.left() > 0
+        bus.put(late)
         assert call("syphon", "resume", *PAIR, *state, "--json")[1]["order"] == "run"
         until(lambda: bus.left() == 0, within=within)
     finally:
