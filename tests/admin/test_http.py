@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import h11
 import pytest
@@ -16,6 +17,7 @@ from pairbus.broker.admin.exchange import HttpRequest, Response
 from pairbus.broker.admin.http import AdminHttp, HttpLimits
 from pairbus.broker.links.pace import Allowance
 from tests.examples import examples
+from tests.hurry import HurriedLoop
 from tests.waiting import eventually
 
 Answer = Response | Awaitable[Response]
@@ -128,7 +130,21 @@ async def test_a_head_request_has_no_body_in_its_answer() -> None:
     assert body == b""
 
 
-async def test_a_response_is_held_until_it_is_released() -> None:
+# On the clock of such a loop: a third of a second of ours.
+TIMES_OUT = 10.0
+
+
+def in_a_hurry(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Play it on a loop whose time-outs do not come early because the machine is late."""
+    with asyncio.Runner(loop_factory=HurriedLoop) as runner:
+        runner.run(scenario())
+
+
+def test_a_response_is_held_until_it_is_released() -> None:
+    in_a_hurry(hold_a_response)
+
+
+async def hold_a_response() -> None:
     release: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
     asked = asyncio.Event()
 
@@ -137,14 +153,12 @@ async def test_a_response_is_held_until_it_is_released() -> None:
         return release
 
     # An idle time-out that has long passed must not end a connection whose answer is held.
-    async with serving(handler, limits=HttpLimits(idle_timeout=0.01, request_timeout=0.01)) as (
-        reader,
-        writer,
-    ):
+    limits = HttpLimits(idle_timeout=TIMES_OUT, request_timeout=TIMES_OUT)
+    async with serving(handler, limits=limits) as (reader, writer):
         writer.write(b"GET /q HTTP/1.1\r\nHost: h\r\n\r\n")
         await asked.wait()
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(reader.read(1), 0.05)
+            await asyncio.wait_for(reader.read(1), TIMES_OUT + 2)
         release.set_result(Response(200, body=b"at last"))
         assert (await read_response(reader))[1] == b"at last"
 
@@ -269,7 +283,11 @@ async def test_a_client_that_shuts_its_half_down_is_still_answered() -> None:
         assert (await reader.read()).endswith(b"\r\n\r\nGET ")
 
 
-async def test_a_client_that_never_reads_is_not_served_without_end() -> None:
+def test_a_client_that_never_reads_is_not_served_without_end() -> None:
+    in_a_hurry(never_read)
+
+
+async def never_read() -> None:
     served = 0
     lost = asyncio.Event()
 
@@ -284,7 +302,7 @@ async def test_a_client_that_never_reads_is_not_served_without_end() -> None:
         return Response(200, body=b"x" * 1_000_000)
 
     server = await asyncio.get_running_loop().create_server(
-        lambda: Watched(handler, limits=HttpLimits(idle_timeout=0.1)), "127.0.0.1", 0
+        lambda: Watched(handler, limits=HttpLimits(idle_timeout=TIMES_OUT)), "127.0.0.1", 0
     )
     async with server:
         _, writer = await asyncio.open_connection(*server.sockets[0].getsockname()[:2], limit=1)
