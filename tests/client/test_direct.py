@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from azure.servicebus.exceptions import (
     MessageSizeExceededError,
     MessagingEntityDisabledError,
     ServiceBusAuthenticationError,
+    ServiceBusConnectionError,
     ServiceBusError,
 )
 
@@ -24,6 +25,7 @@ from pairbus.client.direct.sender import AmqpSender
 from pairbus.errors import ConfigurationError
 from pairbus.options import SendAvailabilityOptions
 from pairbus.testing import ManualTimers
+from pairbus.wire.errors import CONNECTION_LOST
 from pairbus.wire.links import SenderLink
 from tests.waiting import PATIENCE
 
@@ -271,13 +273,34 @@ async def test_an_answer_is_heard_though_what_was_read_with_it_cannot_be_handled
 ) -> None:
     sender = direct.sender()
     await sender.send_messages(text("first"))
-    on_settled = SenderLink.on_settled
 
-    def settle_and_fail(link: SenderLink, event: Any) -> None:
-        on_settled(link, event)
-        raise RuntimeError("this read is beyond us")
+    def and_fail(settle: Callable[[SenderLink, Any], None]) -> Callable[[SenderLink, Any], None]:
+        def settle_and_fail(link: SenderLink, what: Any) -> None:
+            settle(link, what)
+            raise RuntimeError("this read is beyond us")
 
-    monkeypatch.setattr(SenderLink, "on_settled", settle_and_fail)
+        return settle_and_fail
+
+    monkeypatch.setattr(SenderLink, "on_settled", and_fail(SenderLink.on_settled))
+    monkeypatch.setattr(SenderLink, "on_accepted", and_fail(SenderLink.on_accepted))
     async with asyncio.timeout(PATIENCE):
         await sender.send_messages(text("second"))
     assert direct.ids() == ["first", "second"]
+
+
+async def test_a_link_that_is_lost_before_anything_is_sent_is_told_as_the_sdk_does(
+    direct: DirectScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender = direct.client().pair.primary.open_sender("orders")
+    open_link = sender._open
+
+    async def open_and_lose() -> SenderLink:
+        link: SenderLink = await open_link()
+        link.line.cut(CONNECTION_LOST, "gone")
+        return link
+
+    monkeypatch.setattr(sender, "_open", open_and_lose)
+    with pytest.raises(ServiceBusConnectionError, match="gone"):
+        await sender.send_messages(text("a"))
+    assert direct.ids() == []
+    await sender.close()

@@ -13,8 +13,23 @@ from pairbus.wire.answers import SendAnswer
 COLOUR: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
 
 
+class Office:
+    """Wakes up whoever waits, and notes who has given up."""
+
+    def __init__(self, wake: Callable[[SendAnswer], None]) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._wake = wake
+        self.given_up: list[SendAnswer] = []
+
+    def wake_soon(self, answer: SendAnswer) -> None:
+        self._wake(answer)
+
+    def give_up_one(self, answer: SendAnswer) -> None:
+        self.given_up.append(answer)
+
+
 def new_answer(wake: Callable[[SendAnswer], None] = SendAnswer.wake_later) -> SendAnswer:
-    return SendAnswer(asyncio.get_running_loop(), wake)
+    return SendAnswer(Office(wake))
 
 
 async def wait_for(answer: SendAnswer, told: list[str]) -> str:
@@ -34,13 +49,13 @@ async def test_whoever_waits_goes_on_when_it_is_there_in_its_own_context() -> No
     COLOUR.reset(token)
     await asyncio.sleep(0)
     assert not answer.done()
-    answer.set_result(None)
+    answer.conclude(0, "taken", None)
     assert await task == "green"
 
 
 async def test_one_that_is_there_already_is_not_waited_for() -> None:
     answer, told = new_answer(), list[str]()
-    answer.set_result(None)
+    answer.conclude(0, "taken", None)
     await wait_for(answer, told)
     assert told == ["there"]
 
@@ -52,7 +67,7 @@ async def test_a_task_can_go_on_within_the_same_turn() -> None:
     await asyncio.sleep(0)
 
     def read() -> None:
-        answer.set_result(None)
+        answer.conclude(0, "taken", None)
         told.append("read")
 
     loop.call_soon(read)
@@ -61,11 +76,13 @@ async def test_a_task_can_go_on_within_the_same_turn() -> None:
 
 
 async def test_who_is_cancelled_waits_no_more_and_hears_no_more() -> None:
-    answer, told = new_answer(), list[str]()
+    office, told = Office(SendAnswer.wake_later), list[str]()
+    answer = SendAnswer(office)
     task = asyncio.create_task(wait_for(answer, told))
     await asyncio.sleep(0)
     task.cancel()
     assert answer.done()
+    assert office.given_up == [answer]
     with pytest.raises(asyncio.CancelledError):
         await task
     assert told == ["cancelled"]
@@ -101,7 +118,7 @@ async def test_an_answer_and_a_cancellation_in_one_turn_end_the_task_once(
     await asyncio.sleep(0)
 
     def both() -> None:
-        answer.set_result(None)
+        answer.conclude(0, "taken", None)
         task.cancel()
 
     asyncio.get_running_loop().call_soon(both)

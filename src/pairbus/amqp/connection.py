@@ -44,6 +44,7 @@ from pairbus.conditions import (
 )
 
 from . import frames
+from .acceptances import Acceptances
 from .errors import DecodeError, ProtocolError, SessionViolation, UsageError
 from .events import Closed, Opened, ProtocolEvent
 from .fastattach import read_attach
@@ -161,6 +162,7 @@ class Connection:
         # Channels whose session the peer has ended. The official Python client detaches links after that.
         self._ended_channels: set[int] = set()
         self._inboxes: dict[int, Inbox] = {}  # of mapped sessions, by remote channel
+        self._acceptances = Acceptances(self._inboxes)
         self._now = now
         self._last_received = now
         self._last_sent = now
@@ -326,6 +328,15 @@ class Connection:
         except ProtocolError as fault:
             self._fail(fault)
         return self._take_events()
+
+    def take_acceptance(self, data: bytes, now: float) -> tuple[Link, int] | None:
+        """The message that the peer has accepted and settled, if these bytes say that, as it was said before,
+        and nothing else. If not, nothing has happened: `receive_data` reads them.
+        """
+        found = None if self._pending else self._acceptances.take(data)
+        if found is not None:
+            self._now = self._last_received = now
+        return found
 
     def _read(self, data: bytes) -> None:
         at, size = 0, len(data)
@@ -547,6 +558,7 @@ class Connection:
         """A session is no longer mapped: its frames take the way through `_dispatch`."""
         if session.remote_channel is not None:
             self._inboxes.pop(session.remote_channel, None)
+            self._acceptances.forget()
 
     # -- the end
 

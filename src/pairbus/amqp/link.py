@@ -116,7 +116,7 @@ class Link:
         self._partial: _Partial | None = None
         self._prefix = disposition_prefix(session.channel, receiver=not is_sender)
         self._settled_run = session.connection.settled_run
-        self._shapes: dict[int, TransferShape] = {}
+        self._shapes: dict[tuple[int, int, bool, bool], TransferShape] = {}
         self._unsettled = session.unsettled_sent if is_sender else session.unsettled_received
         self._write = session.write
 
@@ -274,7 +274,7 @@ class Link:
     # -- sending
 
     def send(
-        self, payload: bytes | Pieces, *, tag: bytes, settled: bool = False, message_format: int = 0
+        self, payload: bytes | Pieces, tag: bytes, message_format: int = 0, settled: bool = False
     ) -> int:
         """Send one message and return its delivery id; -1 if the link is over.
 
@@ -282,7 +282,7 @@ class Link:
         """
         if not self.is_alive:
             return -1
-        shape = self._shapes.get(len(tag) << 34 | message_format << 2 | settled << 1)
+        shape = self._shapes.get((len(tag), message_format, settled, False))
         if shape is None:
             shape = self.shape(len(tag), message_format, settled=settled, more=False)
         session = self.session
@@ -311,7 +311,7 @@ class Link:
 
     def shape(self, tag_size: int, message_format: int, *, settled: bool, more: bool) -> TransferShape:
         """The frame of our transfers with a tag of that size; made once, then found by `send`."""
-        key = tag_size << 34 | message_format << 2 | settled << 1 | more
+        key = tag_size, message_format, settled, more
         shape = self._shapes.get(key)
         if shape is None:
             frame = transfer_frame(self.handle, tag_size, message_format, settled, more)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -36,7 +36,7 @@ SideName = Literal["primary", "secondary"]
 class SdkSender(Protocol):
     """What is used of the SDK's sender."""
 
-    async def send_messages(self, message: Any, *, timeout: float | None = None) -> Any: ...
+    def send_messages(self, message: Any, *, timeout: float | None = None) -> Awaitable[Any]: ...
     async def schedule_messages(self, messages: Any, schedule_time_utc: Any) -> list[int]: ...
     async def cancel_scheduled_messages(self, sequence_numbers: Any) -> None: ...
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> Any: ...

@@ -4,7 +4,8 @@ A future of asyncio has its task called in the next turn. For a send that waits 
 with its look at all sockets, costs as much as the message. So an answer calls its task by itself, when all
 that was read has been handled and nobody else's task is running; else it does what a future does.
 
-To a task it is a future: asyncio asks for the five methods below and the mark, and for nothing else.
+To a task it is a future: asyncio asks for the five methods below and the mark, and for nothing else. To a
+link it is a wave of one message. It is both, so that a message needs no more objects than this one.
 """
 
 from __future__ import annotations
@@ -12,62 +13,94 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from contextvars import Context
-from typing import Any
+from typing import Any, Protocol
+
+from pairbus.pairing.failures import Fate
+
+from .errors import TransportError
+
+
+class Postman(Protocol):
+    """Whoever sends the message and reads the answer."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def wake_soon(self, answer: SendAnswer) -> None:
+        """It is there, and somebody waits for it."""
+
+    def give_up_one(self, answer: SendAnswer) -> None:
+        """Nobody waits for it any more."""
 
 
 class SendAnswer:
-    """Awaited by one task, once. `wake_soon` is told when it is there and somebody waits for it."""
+    """Awaited by one task, once."""
 
     __slots__ = (
         "_asyncio_future_blocking",
         "_call",
         "_context",
-        "_is_cancelled",
         "_is_done",
-        "_loop",
-        "_wake",
+        "error",
+        "fate",
+        "postman",
+        "value",
     )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, wake_soon: Callable[[SendAnswer], None]) -> None:
+    def __init__(self, postman: Postman, value: Any = None) -> None:
+        """`value` is what the task goes on with, if the message was taken."""
         self._asyncio_future_blocking = False
-        self._loop = loop
-        self._wake = wake_soon
-        self._is_done = self._is_cancelled = False
+        self.postman = postman
+        self.value = value
+        self._is_done = False
         self._call: Callable[[SendAnswer], object] | None = None
-        self._context: Context | None = None
+        self._context: Context  # of that call
+        #: None being success; and what a bill sees of it.
+        self.error: TransportError | None = None
+        self.fate: Fate = "unsent"
 
-    def __await__(self) -> Generator[SendAnswer, None, None]:
+    def __await__(self) -> Generator[SendAnswer, None, Any]:
         if not self._is_done:
             self._asyncio_future_blocking = True
             yield self
-        self.result()
+        return self.result()
 
     def done(self) -> bool:
         """Whether it is there, or was given up."""
         return self._is_done
 
-    def set_result(self, result: None) -> None:
-        """It is there."""
-        self._is_done = True
-        if self._call is not None:
-            self._wake(self)
-
     def wake(self) -> None:
         """Let the task go on here and now; no other may be running."""
         call, self._call = self._call, None
-        if call is not None and self._context is not None:
+        if call is not None:
             self._context.run(call, self)
 
     def wake_later(self) -> None:
         """Let the task go on in the next turn."""
         call, self._call = self._call, None
         if call is not None:
-            self._loop.call_soon(call, self, context=self._context)
+            self.postman.loop.call_soon(call, self, context=self._context)
+
+    # -- for the link
+
+    def leave(self, index: int) -> None:
+        """It is on its way."""
+        self.fate = "unknown"
+
+    def conclude(self, index: int, fate: Fate | None, error: TransportError | None) -> None:
+        """It is there; `fate` is None where that has not changed."""
+        if self._is_done:
+            return
+        self._is_done = True
+        self.error = error
+        if fate is not None:
+            self.fate = fate
+        if self._call is not None:
+            self.postman.wake_soon(self)
 
     # -- for the task
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        return self._loop
+        return self.postman.loop
 
     def add_done_callback(self, call: Callable[[SendAnswer], object], *, context: Context) -> None:
         self._call, self._context = call, context
@@ -75,13 +108,22 @@ class SendAnswer:
             self.wake_later()
 
     def cancel(self, msg: Any = None) -> bool:
-        """The task is cancelled: it does not wait any more."""
+        """The task is cancelled: it does not wait any more, and nothing more is heard of the message."""
         if self._is_done:
             return False
-        self._is_done = self._is_cancelled = True
+        self._is_done = True
+        self.postman.give_up_one(self)
         self.wake_later()
         return True
 
-    def result(self) -> None:
-        if self._is_cancelled:
-            raise asyncio.CancelledError
+    def result(self) -> Any:
+        """What the task goes on with."""
+        if self.fate == "taken":
+            return self.value
+        if self.error is not None:
+            raise self.failure(self.error)
+        raise asyncio.CancelledError
+
+    def failure(self, error: TransportError) -> Exception:
+        """What is raised in the task."""
+        return error

@@ -55,6 +55,7 @@ from pairbus.amqp.session import Session
 from pairbus.amqp.types import Symbol
 from pairbus.clock import Clock, SystemClock
 from pairbus.plumbing.os_reason import os_reason
+from pairbus.timers import LoopTimers
 
 from .answers import SendAnswer
 from .errors import CONNECTION_LOST, UNANSWERED, TokenMissing, TokenRefused, TransportError
@@ -116,6 +117,7 @@ class LinkListener(Protocol):
     def on_attached(self, event: LinkAttached) -> None: ...
     def on_received(self, event: TransferReceived) -> None: ...
     def on_settled(self, event: Settled) -> None: ...
+    def on_accepted(self, delivery_id: int) -> None: ...
     def on_flowed(self, event: LinkFlowed) -> None: ...
     def on_lost(self, error: TransportError) -> None: ...
 
@@ -131,6 +133,7 @@ class AmqpLine(asyncio.BufferedProtocol):
         self._tokens = tokens
         self._clock = clock
         self._loop = asyncio.get_running_loop()
+        self._time = LoopTimers(self._loop).now
         #: What the peer has said of itself.
         self.welcome: dict[Any, Any] = {}
         self._machine = Connection(
@@ -150,6 +153,7 @@ class AmqpLine(asyncio.BufferedProtocol):
         self._links: dict[Link, LinkListener] = {}
         self._is_flush_due = False
         self._is_reading = False
+        self._buffer = _reading.view
         self._answered: deque[SendAnswer] = deque()  # by what is being read
         self._heard = 0.0
         self._is_behind = False  # the last read was full: more is waiting in the socket
@@ -249,11 +253,8 @@ class AmqpLine(asyncio.BufferedProtocol):
         if not self._is_flush_due:
             self._flush()
 
-    def new_answer(self) -> SendAnswer:
-        """What one call waits for that has no deadline; its caller goes on in the turn that reads it."""
-        return SendAnswer(self._loop, self._wake_soon)
-
-    def _wake_soon(self, answer: SendAnswer) -> None:
+    def wake_soon(self, answer: SendAnswer) -> None:
+        """Let whoever waits for an answer that is there go on in the turn that reads it."""
         if self._is_reading:
             self._answered.append(answer)
         else:
@@ -375,20 +376,26 @@ class AmqpLine(asyncio.BufferedProtocol):
         self._ticker = self._loop.call_later(_TICK, self._tick)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return _reading.view
+        self._buffer = buffer = _reading.view
+        return buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        now = self._heard = self._loop.time()
+        now = self._heard = self._time()
         self._is_behind = nbytes >= _FULL_READ
         self._is_reading = True
         try:
-            self._handle(self._machine.receive_data(_reading.view[:nbytes].tobytes(), now))
+            data = self._buffer[:nbytes].tobytes()
+            accepted = self._machine.take_acceptance(data, now)
+            if accepted is None:
+                self._handle(self._machine.receive_data(data, now))
+            elif (endpoint := self._links.get(accepted[0])) is not None:
+                endpoint.on_accepted(accepted[1])
         finally:  # also if the rest cannot be handled: what is there and not told nobody can cancel
             self._is_reading = False
             if self._answered:
                 self._wake_answered()
-        if self._machine.has_to_say:
-            self.flush_soon()
+            elif self._machine.has_to_say:
+                self.flush_soon()
 
     def _wake_answered(self) -> None:
         """Let those go on whose answers were read. What they send next leaves with one write."""
@@ -396,6 +403,7 @@ class AmqpLine(asyncio.BufferedProtocol):
         if asyncio.current_task(self._loop) is not None:  # somebody runs the loop from within a task
             while answered:
                 answered.popleft().wake_later()
+            self.flush_soon()
             return
         is_due, self._is_flush_due = self._is_flush_due, True
         try:

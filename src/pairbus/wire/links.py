@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, Self
 
@@ -65,13 +65,13 @@ class Wave:
 
     __slots__ = ("errors", "fates", "future", "left")
 
-    def __init__(self, future: asyncio.Future[None] | SendAnswer, size: int) -> None:
+    def __init__(self, future: asyncio.Future[None], size: int) -> None:
         self.errors: dict[int, TransportError] = {}
         self.fates: list[Fate] = ["unsent"] * size
         self.left = size
         self.future = future
 
-    def mover(self, waves: dict[int, tuple[Wave, int]]) -> Callable[[], bool]:
+    def mover(self, waves: Mapping[int, tuple[Wave | SendAnswer, int]]) -> Callable[[], bool]:
         """Tells, each time since the last time, whether the peer has come nearer to the end of this wave: it
         has answered a part of it, or of one before it. `waves` are those of the link, the oldest first.
         """
@@ -86,6 +86,16 @@ class Wave:
             return oldest is not None and oldest != before[1] and waves[oldest][0] is not self
 
         return is_moving
+
+    def leave(self, index: int) -> None:
+        """One is on its way."""
+        self.fates[index] = "unknown"
+
+    def conclude(self, index: int, fate: Fate | None, error: TransportError | None) -> None:
+        """One outcome is in; `fate` is None where that has not changed."""
+        if fate is not None:
+            self.fates[index] = fate
+        self.settle(index, error)
 
     def settle(self, index: int, error: TransportError | None) -> None:
         if error is not None:
@@ -146,6 +156,9 @@ class LinkEnd:
     def on_settled(self, event: Settled) -> None:
         """Receivers of answers settle nothing in two steps."""
 
+    def on_accepted(self, delivery_id: int) -> None:
+        """Nor is anything that they send accepted."""
+
     def on_flowed(self, event: LinkFlowed) -> None:
         """Only senders and draining receivers care."""
 
@@ -160,9 +173,12 @@ class SenderLink(LinkEnd):
 
     def __init__(self, line: AmqpLine, address: str) -> None:
         super().__init__(line)
-        self._waves: dict[int, tuple[Wave, int]] = {}
-        self._waiting: deque[tuple[bytes, int, Wave, int]] = deque()
+        self.loop = line.loop
+        self.wake_soon = line.wake_soon
+        self._waves: dict[int, tuple[Wave | SendAnswer, int]] = {}
+        self._waiting: deque[tuple[bytes, int, Wave | SendAnswer, int]] = deque()
         self._tags = itertools.count()
+        self._limit = inf
 
         def make(session: Session, name: str) -> Link:
             return attach_link(session, name, sends=True, address=address, other=name)
@@ -208,45 +224,45 @@ class SenderLink(LinkEnd):
                 on_fates(wave.fates)
         return wave.outcomes()
 
-    def post(self, payload: bytes, wave: Wave) -> None:
+    def post(self, payload: bytes, wave: Wave | SendAnswer, message_format: int = 0) -> None:
         """Send one payload, as a wave that somebody else waits for; raises if the link is lost."""
-        self.check()
-        self._waiting.append((payload, 0, wave, 0))
-        self._send_waiting()
+        if self.lost is not None:
+            self.check()
+        link, waves = self.link, self._waves
+        if (
+            self._waiting
+            or not link.is_alive
+            or link.credit <= 0
+            or len(payload) > self._limit
+            or link.session.outbox.items
+        ):
+            self._waiting.append((payload, message_format, wave, 0))
+            self._send_waiting()
+            return
+        # What the long way does with it, there being nothing to wait for.
+        tag = (next(self._tags) & 0xFFFFFFFF).to_bytes(4, "big")
+        waves[link.send(payload, tag, message_format)] = wave, 0
+        wave.leave(0)
+        if len(waves) == 1:
+            self.line.flush_alone()
+        else:
+            self.line.flush_soon()
 
     def mover(self, wave: Wave) -> Callable[[], bool]:
         """See `Wave.mover`."""
         return wave.mover(self._waves)
 
-    async def send_one(self, payload: bytes, message_format: int) -> tuple[TransportError | None, Fate]:
-        """Send one payload, without a deadline: its outcome, None being success, and what became of it.
-
-        After a cancellation nothing more is heard of it.
-        """
-        if self.lost is not None:
-            return self.lost, "unsent"
-        wave = Wave(self.line.new_answer(), 1)
-        self._waiting.append((payload, message_format, wave, 0))
-        self._send_waiting()
-        try:
-            await wave.future
-        except asyncio.CancelledError:
-            self.give_up(wave, TransportError(UNANSWERED, "called off"))
-            raise
-        return wave.errors.get(0), wave.fates[0]
-
     def _send_waiting(self) -> None:
         waiting, link, waves = self._waiting, self.link, self._waves
-        room, limit = link.sendable, self.max_message_size or inf
+        room, limit = link.sendable, self._limit
         while waiting and room > 0:
             payload, message_format, wave, index = waiting.popleft()
             if len(payload) > limit and _is_too_large(payload, message_format, limit):
-                wave.settle(index, _too_large(len(payload), limit))
+                wave.conclude(index, None, _too_large(len(payload), limit))
                 continue
-            number = next(self._tags) & 0xFFFFFFFF
-            delivery_id = link.send(payload, tag=number.to_bytes(4, "big"), message_format=message_format)
-            waves[delivery_id] = wave, index
-            wave.fates[index] = "unknown"
+            tag = (next(self._tags) & 0xFFFFFFFF).to_bytes(4, "big")
+            waves[link.send(payload, tag, message_format)] = wave, index
+            wave.leave(index)
             room -= 1
             if not room:
                 room = link.sendable
@@ -257,16 +273,26 @@ class SenderLink(LinkEnd):
 
     def give_up(self, wave: Wave, error: TransportError) -> None:
         """Nobody waits for it any longer: what is not answered by now has failed."""
-        if not wave.left:
-            return
-        open_ones = {delivery_id: index for delivery_id, (of, index) in self._waves.items() if of is wave}
-        for delivery_id, index in open_ones.items():
-            del self._waves[delivery_id]
-            wave.errors[index] = error
-        for _, _, of, index in self._waiting:
-            if of is wave:
+        if wave.left:
+            for index in self._drop(wave):
                 wave.errors[index] = error
-        self._waiting = deque(item for item in self._waiting if item[2] is not wave)
+
+    def give_up_one(self, answer: SendAnswer) -> None:
+        """The same of a single message, of which nothing more is heard."""
+        self._drop(answer)
+
+    def _drop(self, wave: Wave | SendAnswer) -> list[int]:
+        open_ones = {delivery_id: index for delivery_id, (of, index) in self._waves.items() if of is wave}
+        for delivery_id in open_ones:
+            del self._waves[delivery_id]
+        waiting = [index for _, _, of, index in self._waiting if of is wave]
+        if waiting:
+            self._waiting = deque(item for item in self._waiting if item[2] is not wave)
+        return [*open_ones.values(), *waiting]
+
+    def on_attached(self, event: LinkAttached) -> None:
+        super().on_attached(event)
+        self._limit = self.max_message_size or inf
 
     def on_flowed(self, event: LinkFlowed) -> None:
         if self._waiting:
@@ -278,10 +304,14 @@ class SenderLink(LinkEnd):
         for delivery_id in event.delivery_ids:
             found = self._waves.pop(delivery_id, None)
             if found is not None:
-                found[0].fates[found[1]] = fate
-                found[0].settle(found[1], error)
+                found[0].conclude(found[1], fate, error)
             if not event.settled:
                 self.link.settle(delivery_id, event.state)
+
+    def on_accepted(self, delivery_id: int) -> None:
+        found = self._waves.pop(delivery_id, None)
+        if found is not None:
+            found[0].conclude(found[1], "taken", None)
 
     def on_lost(self, error: TransportError) -> None:
         blamed = error
@@ -296,9 +326,9 @@ class SenderLink(LinkEnd):
         waves, self._waves = self._waves, {}
         waiting, self._waiting = self._waiting, deque()
         for wave, index in waves.values():
-            wave.settle(index, blamed if len(waves) == 1 else error)
+            wave.conclude(index, None, blamed if len(waves) == 1 else error)
         for _, _, wave, index in waiting:
-            wave.settle(index, error)
+            wave.conclude(index, None, error)
 
 
 class ReceiverLink(LinkEnd):

@@ -60,12 +60,12 @@ class _TracingSwitch:
 
     def __init__(self) -> None:
         self._is_on = False
-        self._asked_at = -1.0
+        self._asked_again_at = 0.0
 
     def is_on(self) -> bool:
         now = time.monotonic()
-        if now - self._asked_at >= 1.0 or self._asked_at < 0.0:
-            self._is_on, self._asked_at = settings.tracing_implementation() is not None, now
+        if now >= self._asked_again_at:
+            self._is_on, self._asked_again_at = settings.tracing_implementation() is not None, now + 1.0
         return self._is_on
 
 

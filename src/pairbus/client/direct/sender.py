@@ -12,11 +12,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus import words
@@ -25,6 +24,7 @@ from pairbus.amqp.types import Array
 from pairbus.clock import SystemClock
 from pairbus.plumbing.tasks import look_away
 from pairbus.sdk.privates import ErrorLevel, LinkLimits, sdk_request_error
+from pairbus.wire.answers import SendAnswer
 from pairbus.wire.errors import CONNECTION_LOST, TransportError, is_denial
 from pairbus.wire.line import AmqpLine, Place
 from pairbus.wire.links import BATCH_FORMAT, SenderLink
@@ -41,6 +41,7 @@ _PATIENCE = 300.0
 # What the SDK takes for the largest where a link does not tell.
 _LARGEST = 1024 * 1024
 _LARGEST_BATCH, _LARGEST_STANDARD_BATCH = 1024 * 1024, 256 * 1024
+_LISTS = (list, tuple)
 _CLOSED = "The handler has already been shutdown. Please use ServiceBusClient to create a new instance."
 
 
@@ -92,29 +93,38 @@ class AmqpSender:
 
     # -- sending
 
-    async def send_messages(self, message: Any, *, timeout: float | None = None) -> Sequence[bytes]:
+    def send_messages(self, message: Any, *, timeout: float | None = None) -> Awaitable[Sequence[bytes]]:
         """Send a message, a list or a batch; done when the service has taken all of it. The messages as they
         were written, so that nobody writes them again to know what they weigh.
+
+        On an open link a message has left when this returns: a coroutine would cost more than its frame.
         """
         link = self._link
-        if link is None or link.lost is not None or self._is_closed:
-            link = await self._open()
-        batch: EncodedBatch | None = None
-        if isinstance(message, ServiceBusMessageBatch):
-            batch = cast(EncodedBatch, message)
-        elif isinstance(message, Sequence):
+        if link is None or link.lost is not None or self._is_closed or isinstance(message, _LISTS):
+            return self._send_when_open(message)
+        try:
+            payload, form, payloads = _write(message)
+        except Exception:  # noqa: BLE001 - whoever awaits it is told, as by any other sender
+            return self._send_when_open(message)
+        posted = _Posted(link, payloads)
+        link.post(payload, posted, form)
+        return posted
+
+    async def _send_when_open(self, message: Any) -> Sequence[bytes]:
+        link = await self._open()
+        if isinstance(message, _LISTS):
             batch = await self.create_message_batch()
             for one in message:
                 batch.add_message(one)
-        if batch is None:
-            payload, form = encode_message(message, alone=True), 0
-        else:
-            payload, form = batch.encode(), BATCH_FORMAT
-        error, fate = await link.send_one(payload, form)
-        if error is not None:
-            is_of_message = fate == "refused" or link.lost is None
-            raise as_sdk_error(error, "message" if is_of_message else _level(link.line))
-        return (payload,) if batch is None else batch.payloads
+            message = batch
+        payload, form, payloads = _write(message)
+        posted = _Posted(link, payloads)
+        if link.lost is None:
+            link.post(payload, posted, form)
+        else:  # since it was opened
+            posted.conclude(0, None, link.lost)
+        await posted
+        return payloads
 
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> EncodedBatch:
         """An empty batch, as large as the link takes."""
@@ -225,6 +235,25 @@ class AmqpSender:
         finally:
             if self._line is not None:
                 self._line.cut(CONNECTION_LOST, "the sender was closed")
+
+
+class _Posted(SendAnswer):
+    """A message or a batch on its way, and the answer to it."""
+
+    __slots__ = ()
+
+    def failure(self, error: TransportError) -> Exception:
+        link = cast(SenderLink, self.postman)
+        is_of_message = self.fate == "refused" or link.lost is None
+        return as_sdk_error(error, "message" if is_of_message else _level(link.line))
+
+
+def _write(message: Any) -> tuple[bytes, int, Sequence[bytes]]:
+    """What is sent, its format, and the messages in it."""
+    if isinstance(message, EncodedBatch):
+        return message.encode(), BATCH_FORMAT, message.payloads
+    payload = encode_message(message, alone=True)
+    return payload, 0, (payload,)
 
 
 def _named(routing: Routing) -> dict[str, Any]:

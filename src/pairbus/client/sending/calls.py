@@ -5,7 +5,7 @@ Where a call goes is decided in `router.py`, and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -49,7 +49,7 @@ class EntityCall:
             measure(message)  # which raises what the SDK raises for a request that cannot be written
             check_for_primary(message, [message], limits)
 
-    def transmit(self, sender: SdkSender) -> Coroutine[Any, Any, Any]:
+    def transmit(self, sender: SdkSender) -> Awaitable[Any]:
         """Have the primary take the messages, or schedule them, which gives their sequence numbers."""
         if self.when is not None:
             return sender.schedule_messages(self.native, self.when)

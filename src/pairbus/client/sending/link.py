@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from pairbus.pairing.failures import Fate
@@ -56,7 +56,7 @@ _OWN_CANCELLATION = "the SDK cancelled its own call"
 # A name of a module: to find a member of an enumeration takes Python 3.11 ten times as long.
 _DONE: Final = Ending.DONE
 
-SdkOperation = Callable[[SdkSender], Coroutine[Any, Any, Any]]
+SdkOperation = Callable[[SdkSender], Awaitable[Any]]
 
 
 class _GivenUp(Exception):
