@@ -18,13 +18,16 @@ Theory of operation
 8. Two wake-ups cost more than a small call. A portal that *lends* its loop has it run by the caller's own
    thread: whoever calls while nobody runs it does so himself until his call is done. The portal's thread has
    it back when nobody has run it for a moment, and at once when somebody waits for a call; with the last call
-   that was waited for it lends the loop again. So one caller needs no wake-up, and many share one thread as
-   before. Between two calls of such a caller the loop stands still for as long as that moment.
+   that was waited for it lends the loop again, or a moment later if several have called at once, who would
+   hand it on and on. So one caller needs no wake-up, and many share one thread as before. Between two calls
+   of such a caller the loop stands still for as long as that moment.
 9. Handlers of signals run on the main thread, and what they raise would end whatever the loop is about. So
    while that thread runs the loop Ctrl-C is put off until the loop has stopped for it, which it does at once;
    who presses it a second time before that has something on the loop that blocks, and gets out of it. With
    any other handler of the application's it borrows nothing: such a one may also want to make a call. Nor
    does a thread borrow that runs another event loop.
+10. To wake up the loop costs a system call, at which every thread that waits for Python's lock may take it
+   away. So calls that come before the loop has seen the last wake-up share it.
 """
 
 from __future__ import annotations
@@ -32,12 +35,15 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # `signal` makes names of what it tells: as long as a small call
 import asyncio
 import concurrent.futures
+import contextvars
 import logging
 import signal
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -70,10 +76,21 @@ class PortalReentered(PairbusError):
 class _Call(Generic[T]):
     """One call on its way through the loop."""
 
-    __slots__ = ("_done", "_error", "_is_called_off", "_task", "_value", "_work", "borrows", "ended")
+    __slots__ = (
+        "_context",
+        "_done",
+        "_error",
+        "_is_called_off",
+        "_task",
+        "_value",
+        "_work",
+        "borrows",
+        "ended",
+    )
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._work = work
+        self._context = contextvars.copy_context()
         #: Whether its caller may run the loop, and what is told of its end, on the loop.
         self.borrows = False
         self.ended: Callable[[_Call[T]], None] | None = None
@@ -108,7 +125,7 @@ class _Call(Generic[T]):
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the work, in the context that the caller had."""
         if not self._is_called_off:
-            self._task = loop.create_task(self._perform())
+            self._task = loop.create_task(self._perform(), context=self._context)
 
     def call_off(self) -> None:
         """Nobody waits for it any more."""
@@ -232,6 +249,10 @@ class Portal:
         self._loop.set_exception_handler(_tell)
         self._loop.set_default_executor(_Threads(1))
         self._calls: set[_Call[Any]] = set()  # that have not ended
+        self._arrivals: deque[_Call[Any]] = deque()  # that have not begun
+        self._is_told = False  # that there are such
+        self._is_crowded = False  # several have called at once
+        self._is_patient = False  # and are waited for
         self._is_over = False  # the loop is to end
         self._is_ending = False
         self._has_ended = False
@@ -248,7 +269,7 @@ class Portal:
 
     def run(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Have a coroutine function run on the loop, and wait for its result."""
-        call = _Call(lambda: function(*args, **kwargs))
+        call = _Call(partial(function, *args, **kwargs))
         call.borrows = self._lends and _may_borrow()
         return self._carry(call, None)
 
@@ -308,10 +329,12 @@ class Portal:
         try:
             if self._has_ended:
                 raise PortalClosed("The event loop has been closed.")
-            lent = self._run_if_lent(call) if call.borrows and not self._is_over else None
+            lent = None
+            if call.borrows and not self._loan.locked() and not self._is_over:
+                lent = self._run_if_lent(call)
             if lent is not None:
                 is_done = lent
-            elif not self._schedule(self._begin, call):
+            elif not self._hand_over(call):
                 raise PortalClosed("The event loop has been closed.")
             elif self._lends and not self._loan.locked():
                 self._want()
@@ -360,6 +383,14 @@ class Portal:
         with suppress(RuntimeError):  # it is wanted already
             self._wanted.release()
 
+    def _hand_over(self, call: _Call[Any]) -> bool:
+        """Have a call begun on the loop's thread; False if that has ended. Rule 10."""
+        self._arrivals.append(call)
+        if not self._is_told:
+            self._is_told = True
+            return self._schedule(self._take_arrivals)
+        return True
+
     def _schedule(self, function: Callable[..., object], *args: Any) -> bool:
         """Have something called on the loop's thread; False if it has ended."""
         try:
@@ -370,6 +401,12 @@ class Portal:
 
     # -- the thread
 
+    def _take_arrivals(self) -> None:
+        self._is_told = False  # before one looks: what comes after that is told of again
+        self._is_crowded = self._is_crowded or len(self._calls) > 1
+        while self._arrivals:
+            self._begin(self._arrivals.popleft())
+
     def _begin(self, call: _Call[Any]) -> None:
         if not self._is_ending:
             call.begin(self._loop)
@@ -377,7 +414,20 @@ class Portal:
     def _end(self, call: _Call[Any]) -> None:
         """A call has ended: its caller has what it runs the loop for, or the next one may run it."""
         self._calls.discard(call)
-        if call is self._lent_for or (call.borrows and self._lent_for is None and not self._calls):
+        if call is self._lent_for:
+            self._stop()
+        elif call.borrows and not self._calls and not self._is_patient:
+            self._lend_again()
+
+    def _lend_again(self) -> None:
+        """Let the next caller run the loop, but not while several call at once: see rule 8."""
+        self._is_patient = False
+        if self._calls or self._lent_for is not None:
+            return
+        if self._is_crowded:
+            self._is_crowded, self._is_patient = False, True
+            self._loop.call_later(_MOMENT, self._lend_again)
+        else:
             self._stop()
 
     def _stop(self) -> None:
@@ -435,11 +485,9 @@ class Portal:
 
 def _may_borrow() -> bool:
     """Rule 9."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return threading.current_thread() is not threading.main_thread() or _has_only_ctrl_c()
-    return False
+    if asyncio._get_running_loop() is not None:  # the other one raises, which takes longer than all of this
+        return False
+    return threading.current_thread() is not threading.main_thread() or _has_only_ctrl_c()
 
 
 def _has_only_ctrl_c() -> bool:

@@ -21,7 +21,7 @@ import pytest
 from pairbus import portal as portal_module
 from pairbus.portal import Portal, PortalClosed, PortalReentered
 from tests.logs import our_lines
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 T = TypeVar("T")
 COLOUR: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
@@ -540,3 +540,58 @@ def test_every_call_of_many_threads_has_its_own_answer(portal: Portal, threads: 
     with ThreadPoolExecutor(threads) as pool:
         for found in pool.map(call, range(threads), timeout=PATIENCE):
             assert found == [2 * number for number in range(60)]
+
+
+def test_calls_that_come_while_the_loop_is_being_woken_up_share_that(
+    portal: Portal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        go_on.wait(PATIENCE)
+
+    with ThreadPoolExecutor(6) as pool:
+        holding = pool.submit(portal.call, hold)
+        assert held.wait(PATIENCE)
+        woken: list[Any] = []
+        wake = portal._loop.call_soon_threadsafe
+
+        def wake_and_note(*what: Any) -> Any:
+            woken.append(what)
+            return wake(*what)
+
+        monkeypatch.setattr(portal._loop, "call_soon_threadsafe", wake_and_note)
+        calls = [pool.submit(portal.run, double, 0)]
+        wait_until(lambda: len(woken) == 1)
+        calls += [pool.submit(portal.run, double, number) for number in range(1, 5)]
+        wait_until(lambda: len(portal._arrivals) == 5)
+        go_on.set()
+        assert [call.result(PATIENCE) for call in calls] == [0, 2, 4, 6, 8]
+        holding.result(PATIENCE)
+    assert len(woken) == 1
+
+
+def meet(portal: Portal) -> None:
+    """Two calls at once."""
+    both = asyncio.Barrier(2)
+
+    async def wait_for_the_other() -> None:
+        await both.wait()
+
+    with ThreadPoolExecutor(2) as pool:
+        for call in [pool.submit(portal.run, wait_for_the_other) for _ in range(2)]:
+            call.result(PATIENCE)
+
+
+def test_who_call_at_once_do_not_hand_the_loop_on(lending: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portal_module, "_MOMENT", 10 * PATIENCE)
+    keeper = lending.call(threading.get_ident)
+    meet(lending)
+    assert {on_a_thread(lambda: lending.run(where)) for _ in range(5)} == {keeper}
+
+
+def test_the_loop_is_lent_again_when_nobody_calls_at_once_any_more(lending: Portal) -> None:
+    keeper = lending.call(threading.get_ident)
+    meet(lending)
+    assert on_a_thread(lambda: borrow(lending)) != keeper
