@@ -13,10 +13,11 @@ import pytest
 from pairbus.clock import ManualClock
 from pairbus.drill import app as app_module
 from pairbus.drill.app import App, parse_line
+from pairbus.drill.applications import Equipment
 from pairbus.drill.audit import audit
 from pairbus.drill.messages import Arrival, Resting, SentMessage
 from pairbus.drill.recorder import Recorder
-from pairbus.drill.scenario import parse_scenario
+from pairbus.drill.scenario import Scenario, parse_scenario
 
 SCENARIO = parse_scenario(
     'title = "t"\n[[entity]]\npath = "orders"\n[[entity]]\npath = "events"\n', name="t", where="t"
@@ -39,8 +40,12 @@ def test_a_line_tells_of_one_send_or_of_none(line: str, expected: object) -> Non
     assert parse_line(line) == expected
 
 
+def equip(scenario: Scenario, state: Path, recorder: Recorder) -> Equipment:
+    return Equipment(scenario=scenario, primary="p", secondary="s", state=state, recorder=recorder)
+
+
 def make_app(recorder: Recorder, state: Path) -> App:
-    return App("shop", SCENARIO, primary="p", secondary="s", state=state, recorder=recorder)
+    return App("shop", equip(SCENARIO, state, recorder))
 
 
 def arrive(recorder: Recorder, path: str, message_id: str) -> None:
@@ -100,7 +105,7 @@ def test_an_outage_of_an_entity_that_is_never_sent_to_is_told_first(tmp_path: Pa
     text = 'title = "t"\n[[entity]]\npath = "orders"\n[[entity]]\npath = "events"\n' + fault
     scenario = parse_scenario(text, name="t", where="t")
     recorder = Recorder(scenario.entities, ManualClock())
-    app = App("shop", scenario, primary="p", secondary="s", state=tmp_path, recorder=recorder)
+    app = App("shop", equip(scenario, tmp_path, recorder))
     arrive(recorder, "orders", "a")
     assert "breaks Events, which the application never sent to" in app.notes()[0]
     arrive(recorder, "events", "b")
@@ -122,7 +127,7 @@ def test_the_children_of_an_application_end_with_it(
         monkeypatch.setattr(app_module, "_END_GRACE", 0.5)
     recorder = Recorder(SCENARIO.entities, ManualClock())
     command = shlex.join(["sh", "-c", script])
-    app = App(command, SCENARIO, primary="p", secondary="s", state=tmp_path, recorder=recorder)
+    app = App(command, equip(SCENARIO, tmp_path, recorder))
     # A pipe is at its end when the last process that has it open is gone.
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)

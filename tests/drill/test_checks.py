@@ -61,7 +61,7 @@ class Story:
 
     def break_down(self, *, begins: float, ends: float) -> None:
         span = FaultSpan(namespace="primary", kind="refuse", entity=None, begins=begins, ends=ends)
-        self.recorder.note_fault(span)
+        self.recorder.faults.append(span)
 
 
 def tell(*, fails_over: float = 4.0, back: float | None = 12.0, late: float = 0.0) -> Story:

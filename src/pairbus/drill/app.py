@@ -21,7 +21,6 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from pairbus.broker.faults.plan import CLEAR
@@ -32,12 +31,12 @@ from pairbus.options import EntityState, StateChange
 from pairbus.pairing.names import path_key
 from pairbus.plumbing.tasks import cancel_all
 
+from .applications import Applications, Equipment
 from .engines import PRIMARY_ENV, SECONDARY_ENV
 from .messages import Resting, SendOutcome, SentMessage
-from .recorder import Recorder
 from .remains import read_redirects
 from .result import Check
-from .scenario import PRIMARY, Scenario
+from .scenario import PRIMARY
 
 STATE_ENV = "PAIRBUS_DRILL_STATE"
 _WORDS: Mapping[str, SendOutcome] = {"sent": "returned", "refused": "raised"}
@@ -95,31 +94,17 @@ def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -
         os.killpg(process.pid, number)
 
 
-class App:
+class App(Applications):
     """Runs the command, and listens to what it says."""
 
     names_sessions = False
 
-    def __init__(
-        self,
-        command: str,
-        scenario: Scenario,
-        *,
-        primary: str,
-        secondary: str,
-        state: Path,
-        recorder: Recorder,
-    ) -> None:
+    def __init__(self, command: str, given: Equipment) -> None:
+        super().__init__(given)
         self._arguments = _parse_command(command)
-        self._scenario = scenario
-        self._environment = {
-            **os.environ,
-            PRIMARY_ENV: primary,
-            SECONDARY_ENV: secondary,
-            STATE_ENV: str(state),
-        }
-        self._state = state
-        self._recorder = recorder
+        told = {PRIMARY_ENV: given.primary, SECONDARY_ENV: given.secondary, STATE_ENV: str(given.state)}
+        self._environment = {**os.environ, **told}
+        self._state = given.state
         self._process: asyncio.subprocess.Process | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._clients: dict[int, _Client] = {}
@@ -182,9 +167,6 @@ class App:
     def spooled(self) -> int:
         return sum(client.spooled for client in self._clients.values())
 
-    def have_reached_primary(self) -> bool:
-        return True  # its first sends are its own affair
-
     def is_settled(self) -> bool:
         if self._was_asked:
             return True  # it has ended, and its states with it
@@ -193,7 +175,7 @@ class App:
 
     async def retire(self) -> None:
         """Ask it to end, and learn by which way its messages went."""
-        await self._end()
+        await self.close()
         redirects = await asyncio.to_thread(read_redirects, self._state)
         for tally in self._recorder.tallies.values():
             tally.by_route.update(primary=0, backlog=0)
@@ -204,9 +186,6 @@ class App:
                 self._recorder.tallies[key[0]].by_route[message.route] += 1
 
     async def close(self) -> None:
-        await self._end()
-
-    async def _end(self) -> None:
         process = self._process
         if process is None or self._is_over:
             return

@@ -170,7 +170,7 @@ class Conductor:
             begins=now,
             ends=_FOR_EVER if duration is None else now + duration,
         )
-        self._recorder.note_fault(span)
+        self._recorder.faults.append(span)
         lasts = "until it is healed" if duration is None else f"for {duration:.1f} s"
         self._recorder.tell(f"broken: {describe_fault(span)}, {lasts}")
 

@@ -28,6 +28,10 @@ class SentMessage:
     route: str | None = None
     error: str = ""
 
+    def was_open_at(self, moment: float) -> bool:
+        """Whether the call was under way then."""
+        return self.began <= moment and (self.ended is None or self.ended >= moment)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:

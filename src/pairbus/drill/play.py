@@ -12,7 +12,7 @@ from pairbus.errors import ConfigurationError
 from pairbus.plumbing.files import make_directory
 
 from .app import App, check_command
-from .applications import Applications
+from .applications import Applications, Equipment
 from .conductor import Conductor
 from .engines import Engine, PumpEngine, check_spark, export_namespaces
 from .picture import Display
@@ -56,13 +56,10 @@ async def play(
         primary, secondary = stage.primary.connection_string, stage.secondary.connection_string
 
         def make_applications(recorder: Recorder) -> Applications:
-            if app is not None:
-                return App(
-                    app, scenario, primary=primary, secondary=secondary, state=directory, recorder=recorder
-                )
-            return Producers(
-                scenario, primary=primary, secondary=secondary, state=directory, recorder=recorder
+            given = Equipment(
+                scenario=scenario, primary=primary, secondary=secondary, state=directory, recorder=recorder
             )
+            return Producers(given) if app is None else App(app, given)
 
         conductor = Conductor(
             scenario,

@@ -8,10 +8,9 @@ up catches up, so that a drill always sends the same messages.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
-from pathlib import Path
 
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
@@ -22,10 +21,10 @@ from pairbus.client.sender import PairedSender
 from pairbus.errors import PairbusError
 from pairbus.options import EntityState, StateChange
 
-from .messages import Resting, SendOutcome, SentMessage, checksum, make_body
+from .applications import Applications, Equipment
+from .messages import SendOutcome, SentMessage, checksum, make_body
 from .recorder import Recorder
-from .result import Check
-from .scenario import EntityPlan, Scenario
+from .scenario import EntityPlan
 
 _undertaking: ContextVar[Undertaking | None] = ContextVar("undertaking", default=None)
 _ERROR_LENGTH = 200
@@ -38,11 +37,8 @@ class _Listener(Observer):
         self._name = name
         self._recorder = recorder
 
-    def around(self, undertaking: Undertaking) -> AbstractContextManager[object]:
-        return self._around(undertaking)
-
     @contextmanager
-    def _around(self, undertaking: Undertaking) -> Iterator[None]:
+    def around(self, undertaking: Undertaking) -> Iterator[None]:
         # The call runs in the task of its caller, who therefore sees this.
         _undertaking.set(undertaking)
         yield
@@ -54,24 +50,15 @@ class _Listener(Observer):
         self._recorder.note_ping(path)
 
 
-class Producers:
+class Producers(Applications):
     """All applications of a scenario."""
 
-    tells_states = True
-    names_sessions = True
-
-    def __init__(
-        self, scenario: Scenario, *, primary: str, secondary: str, state: Path, recorder: Recorder
-    ) -> None:
-        self._recorder = recorder
-        self._all = [
-            Producer(scenario, index, primary=primary, secondary=secondary, state=state, recorder=recorder)
-            for index in range(scenario.clients)
-        ]
+    def __init__(self, given: Equipment) -> None:
+        super().__init__(given)
+        self._all = [Producer(given, index) for index in range(given.scenario.clients)]
         self._closed = False
 
     async def start(self) -> None:
-        """Pair."""
         for one in self._all:
             await one.start()
 
@@ -82,7 +69,6 @@ class Producers:
                 group.create_task(one.run())
 
     def spooled(self) -> int:
-        """Messages on the disks of the applications."""
         return 0 if self._closed else sum(one.spooled() for one in self._all)
 
     def have_reached_primary(self) -> bool:
@@ -90,60 +76,31 @@ class Producers:
         return all(one.client.status().had_success for one in self._all)
 
     def is_settled(self) -> bool:
-        """Whether all is as it was before the outage."""
         return self._closed or all(one.is_settled() for one in self._all)
 
     async def retire(self) -> None:
         """They go on pinging, so that their last states are told too."""
 
     async def close(self) -> None:
-        """Close the clients; once."""
         if not self._closed:
             self._closed = True
             await asyncio.gather(*(one.close() for one in self._all))
-
-    def sent(self) -> Sequence[SentMessage]:
-        """All that was sent."""
-        return self._recorder.sent
-
-    def account(
-        self, resting: Iterable[Resting], redirected: Iterable[tuple[str, str]]
-    ) -> Sequence[SentMessage]:
-        """All that was sent: they know it themselves."""
-        return self._recorder.sent
-
-    def checks(self) -> list[Check]:
-        """There is nothing to check of them."""
-        return []
-
-    def notes(self) -> list[str]:
-        """There is nothing to say of them."""
-        return []
 
 
 class Producer:
     """One of the applications: number `index` of `scenario.clients`."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        index: int,
-        *,
-        primary: str,
-        secondary: str,
-        state: Path,
-        recorder: Recorder,
-    ) -> None:
+    def __init__(self, given: Equipment, index: int) -> None:
         self.name = f"app-{index + 1}"
-        self._scenario = scenario
+        self._scenario = given.scenario
         self._index = index
-        self._recorder = recorder
+        self._recorder = given.recorder
         self.client = PairedServiceBusClient.from_connection_strings(
-            primary,
-            secondary,
-            options=scenario.options,
-            state_dir=state,
-            observers=[_Listener(self.name, recorder)],
+            given.primary,
+            given.secondary,
+            options=given.scenario.options,
+            state_dir=given.state,
+            observers=[_Listener(self.name, given.recorder)],
         )
 
     async def start(self) -> None:

@@ -46,6 +46,15 @@ def open_client(connection_string: str) -> ServiceBusClient:
     )
 
 
+def open_receiver(
+    client: ServiceBusClient, plan: EntityPlan, node: str, **options: Any
+) -> ServiceBusReceiver:
+    """A receiver of a node, with these options of the SDK."""
+    if plan.kind == "queue":
+        return client.get_queue_receiver(plan.path, **options)
+    return client.get_subscription_receiver(plan.path, node.rpartition("/")[2], **options)
+
+
 class Receiver:
     """Receives from one node until it is stopped."""
 
@@ -102,10 +111,7 @@ class Receiver:
             options |= {"session_id": NEXT_AVAILABLE_SESSION, "max_wait_time": _SESSION_PATIENCE}
         elif self._session is not None:
             options["session_id"] = self._session
-        if self._plan.kind == "queue":
-            return client.get_queue_receiver(self._plan.path, **options)
-        name = self._node.rpartition("/")[2]
-        return client.get_subscription_receiver(self._plan.path, name, **options)
+        return open_receiver(client, self._plan, self._node, **options)
 
     async def _take(self, receiver: ServiceBusReceiver) -> None:
         """Take what comes; one that takes any session, only for a while."""

@@ -6,7 +6,7 @@ It lives on the event loop of the drill. Times are seconds since the drill began
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pairbus.clock import Clock
@@ -63,6 +63,7 @@ class Recorder:
         self.arrivals: list[Arrival] = []
         self.samples: list[Sample] = []
         self.states: list[StateSpan] = []
+        #: What is broken on purpose, until the time that a span says or until it is cut short.
         self.faults: list[FaultSpan] = []
         self.phases: list[Phase] = []
         self.on_event: Callable[[str, float], None] = lambda text, at: None
@@ -84,10 +85,6 @@ class Recorder:
     def now(self) -> float:
         """Seconds since the drill began."""
         return self._clock.monotonic() - self._zero
-
-    def since_beginning(self, unix: float) -> float:
-        """A Unix time as seconds since the drill began."""
-        return unix - self.began
 
     def tell(self, text: str) -> None:
         """Something worth a line has happened."""
@@ -179,7 +176,7 @@ class Recorder:
 
     def note_state(self, client: str, change: StateChange) -> None:
         """An entity has changed its state, as this client sees it."""
-        at = self.since_beginning(change.at)
+        at = change.at - self.began
         key = (client, change.path)
         before = self._open.get(key) or _OpenSpan(change.old, 0.0, "")
         self._close_span(key, before, at)
@@ -199,10 +196,6 @@ class Recorder:
     def note_ping(self, path: str) -> None:
         """A client has asked an entity whether it is back."""
         self._tally(path).pings += 1
-
-    def note_fault(self, span: FaultSpan) -> None:
-        """Something is broken on purpose, until the time that the span says or until it is cut short."""
-        self.faults.append(span)
 
     def _close_span(self, key: tuple[str, str], span: _OpenSpan, at: float) -> None:
         client, path = key
@@ -288,15 +281,10 @@ class Recorder:
 
     def held_since(self, client: str, path: str, moment: float) -> float | None:
         """When the send began that had been held for the longest at a moment."""
-        return min(_begins_at(self.sent, client, path_key(path), moment), default=None)
-
-
-def _begins_at(sent: Iterable[SentMessage], client: str, key: str, moment: float) -> Iterable[float]:
-    for message in sent:
-        if (
-            message.client == client
-            and path_key(message.path) == key
-            and message.began <= moment
-            and (message.ended is None or message.ended >= moment)
-        ):
-            yield message.began
+        key = path_key(path)
+        held = (
+            one.began
+            for one in self.sent
+            if one.client == client and path_key(one.path) == key and one.was_open_at(moment)
+        )
+        return min(held, default=None)

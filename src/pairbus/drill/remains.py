@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from azure.servicebus import ServiceBusReceivedMessage, ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
@@ -23,7 +22,7 @@ from pairbus.pairing.names import path_key
 from pairbus.words import DEAD_LETTER_QUEUE
 
 from .messages import Resting
-from .receiver import open_client
+from .receiver import open_client, open_receiver
 from .scenario import EntityPlan
 
 #: How many messages lie at a path. What is empty is not looked at: a link takes the SDK a second.
@@ -46,7 +45,7 @@ async def peek_primary(
                     for receiver in await _receivers(client, plan, node):
                         found += [_resting(one, plan.path, node) for one in await _peek(receiver)]
                 if held(f"{node}/{DEAD_LETTER_QUEUE}"):
-                    dead = _open(client, plan, node, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
+                    dead = open_receiver(client, plan, node, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
                     found += [_resting(one, plan.path, node, is_dead=True) for one in await _peek(dead)]
     return found
 
@@ -56,13 +55,11 @@ async def peek_backlog(connection_string: str, queues: Sequence[str], held: Coun
     found: list[Resting] = []
     async with _client(connection_string) as client:
         for queue in queues:
-            if held(queue):
-                for one in await _peek(client.get_queue_receiver(queue)):
-                    found.append(_resting(one, _destination(one), queue))
-            if held(f"{queue}/{DEAD_LETTER_QUEUE}"):
-                dead = client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
-                for one in await _peek(dead):
-                    found.append(_resting(one, _destination(one), queue, is_dead=True))
+            for part in (None, ServiceBusSubQueue.DEAD_LETTER):
+                if held(f"{queue}/{DEAD_LETTER_QUEUE}" if part else queue):
+                    there = await _peek(client.get_queue_receiver(queue, sub_queue=part))
+                    is_dead = part is not None
+                    found += [_resting(one, _destination(one), queue, is_dead=is_dead) for one in there]
     return found
 
 
@@ -75,20 +72,14 @@ async def _client(connection_string: str) -> AsyncIterator[ServiceBusClient]:
 async def _receivers(client: ServiceBusClient, plan: EntityPlan, node: str) -> list[ServiceBusReceiver]:
     """A receiver for the node, or one for each session that has messages there."""
     if not plan.sessions:
-        return [_open(client, plan, node)]
+        return [open_receiver(client, plan, node)]
     name = node.rpartition("/")[2]
     listed = (
         client.list_queue_sessions(plan.path)
         if plan.kind == "queue"
         else client.list_subscription_sessions(plan.path, name)
     )
-    return [_open(client, plan, node, session_id=session) async for session in listed]
-
-
-def _open(client: ServiceBusClient, plan: EntityPlan, node: str, **options: Any) -> ServiceBusReceiver:
-    if plan.kind == "queue":
-        return client.get_queue_receiver(plan.path, **options)
-    return client.get_subscription_receiver(plan.path, node.rpartition("/")[2], **options)
+    return [open_receiver(client, plan, node, session_id=session) async for session in listed]
 
 
 async def _peek(receiver: ServiceBusReceiver) -> list[ServiceBusReceivedMessage]:

@@ -106,14 +106,7 @@ class DrainRun:
     @staticmethod
     def of(summary: PumpSummary | SyphonSummary) -> DrainRun:
         """What a pump, or the syphon, says of its run."""
-        return DrainRun(
-            moved=summary.moved,
-            dead_lettered=summary.dead_lettered,
-            waiting=summary.waiting,
-            bytes=summary.bytes,
-            seconds=summary.seconds,
-            slowest_path=summary.slowest_path,
-        )
+        return DrainRun(**{one.name: getattr(summary, one.name) for one in dataclasses.fields(DrainRun)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,11 +36,10 @@ What is not of this form is refused with the place and the nearest name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pairbus.broker.faults.plan import CLEAR, FaultPlan
 from pairbus.errors import ConfigurationError
@@ -129,7 +128,6 @@ class Scenario:
     seed: int
     send_for: float
     clients: int
-    given_options: Mapping[str, Any]
     options: SendAvailabilityOptions
     entities: tuple[EntityPlan, ...]
     faults: FaultPlan
@@ -187,7 +185,7 @@ def parse_scenario(
     if clients is not None and clients > _MOST_CLIENTS:
         raise ConfigurationError(f"a drill has at most {_MOST_CLIENTS} clients, and {clients} are asked for")
     send_for = top.number("send_for", 20.0, low=0.1, high=_LONGEST)
-    given, options = _options(top)
+    options = _options(top)
     entities = tuple(_entity(table) for table in top.rows("entity"))
     expect = top.table("expect")
     scenario = Scenario(
@@ -197,7 +195,6 @@ def parse_scenario(
         seed=chosen,
         send_for=send_for,
         clients=own_clients if clients is None else clients,
-        given_options=given,
         options=options,
         entities=entities,
         faults=FaultPlan.of(top, seed=chosen),
@@ -212,14 +209,13 @@ def parse_scenario(
     return scenario
 
 
-def _options(top: TomlTable) -> tuple[dict[str, Any], SendAvailabilityOptions]:
+def _options(top: TomlTable) -> SendAvailabilityOptions:
     table = top.table("options")
-    given = table.checked(_OPTIONS, find_mistake)
     try:
-        return given, SendAvailabilityOptions(**given)
+        return SendAvailabilityOptions(**table.checked(_OPTIONS, find_mistake))
     except ConfigurationError as error:
         table.note(str(error))
-        return given, SendAvailabilityOptions()
+        return SendAvailabilityOptions()
 
 
 def _entity(table: TomlTable) -> EntityPlan:

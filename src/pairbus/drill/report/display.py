@@ -39,21 +39,17 @@ class PlainDisplay(Display):
         self._told = ""
 
     def begin(self, scenario_title: str, story: str) -> None:
-        """Say what will be drilled."""
         self._write(f"drill: {scenario_title}")
         if story:
             self._write(" ".join(story.split()))
 
     def phase(self, name: str, at: float) -> None:
-        """A line for the phase."""
         self._write(f"{_stamp(at)} phase: {name}")
 
     def event(self, text: str, at: float) -> None:
-        """A line for the event."""
         self._write(f"{_stamp(at)} {text}")
 
     def update(self, picture: DrillPicture) -> None:
-        """The figures, if they were not told just now."""
         if picture.at - self._told_at < _PAUSE:
             return
         told = ", ".join(_figures(picture))
@@ -63,7 +59,6 @@ class PlainDisplay(Display):
             self._write(f"{_stamp(picture.at)} {told}{doing}")
 
     def end(self, result: DrillResult) -> None:
-        """The verdict, the promises and the bill."""
         self._write(f"{judge(result).upper()}: {' '.join(sum_up(result))}")
         if rest := tell_rest(result):
             self._write(rest)
@@ -75,7 +70,6 @@ class PlainDisplay(Display):
             self._write(told)
 
     def close(self) -> None:
-        """Hand over what the stream still holds."""
         self._stream.flush()
 
     def _write(self, line: str) -> None:

@@ -8,7 +8,7 @@ from html import escape
 
 from pairbus.charts.document import draw_legend, draw_table
 from pairbus.charts.time_axis import frame
-from pairbus.drill.result import Cost, CostLine, DrillResult, EntityResult, MessageFate, Unaccounted
+from pairbus.drill.result import Cost, CostLine, DrillResult, EntityResult, MessageFate
 
 from .summary import fates_of
 from .wording import count_of, write_money, write_seconds
@@ -32,15 +32,10 @@ _FATES: tuple[MessageFate, ...] = ("lost", "unknown", "refused", "dead-lettered"
 
 def render_fates(result: DrillResult) -> str:
     """The verdict: in one bar, by entity, and by the ids that did not simply arrive."""
-    parts = [
-        '<section aria-labelledby="fates"><h2 id="fates">What became of every message</h2>',
-        _fate_bar(result),
-        _order(result),
-        _entities(result),
-        _unaccounted(result),
-        "</section>",
-    ]
-    return "".join(parts)
+    return (
+        '<section aria-labelledby="fates"><h2 id="fates">What became of every message</h2>'
+        f"{_fate_bar(result)}{_order(result)}{_entities(result)}{_unaccounted(result)}</section>"
+    )
 
 
 def _fate_bar(result: DrillResult) -> str:
@@ -105,7 +100,10 @@ def _unaccounted(result: DrillResult) -> str:
         return '<p class="dim">Every message simply arrived, once, where it belongs.</p>' if simply else ""
     caption = "Messages that did not simply arrive, by id"
     head = ("message id", "entity", "fate", "note")
-    rows = [_id_row(one) for one in ids[:_MOST_IDS]]
+    rows = [
+        (one.message_id, one.path, "arrived" if one.fate == "delivered" else one.fate, one.note)
+        for one in ids[:_MOST_IDS]
+    ]
     drawn = draw_table(head, rows[:_MOST_SHOWN], caption=caption, style="words")
     rest = rows[_MOST_SHOWN:]
     if rest:
@@ -115,15 +113,6 @@ def _unaccounted(result: DrillResult) -> str:
     total = verdict.sent - verdict.delivered + verdict.duplicated
     left = max(total, len(ids)) - len(rows)
     return drawn + (f'<p class="dim">And {left:,} more, see the JSON of the drill.</p>' if left > 0 else "")
-
-
-def _id_row(one: Unaccounted) -> tuple[str, ...]:
-    return (
-        one.message_id,
-        one.path,
-        "arrived" if one.fate == "delivered" else one.fate,
-        one.note,
-    )
 
 
 def render_checks(result: DrillResult) -> str:

@@ -63,7 +63,6 @@ class LiveDisplay(Display):
         self._most_waiting = 0
 
     def begin(self, scenario_title: str, story: str) -> None:
-        """Say what will be drilled; it stays above the picture."""
         self._title = scenario_title
         if story:
             self._console.print(Text(" ".join(story.split()), style="dim"))
@@ -71,27 +70,22 @@ class LiveDisplay(Display):
         self._live.start()
 
     def phase(self, name: str, at: float) -> None:
-        """Keep the beginning of a phase among the events."""
         self._note(f"phase: {name}", at, style="bold")
 
     def event(self, text: str, at: float) -> None:
-        """Keep an event."""
         self._note(text, at, style="")
 
     def update(self, picture: DrillPicture) -> None:
-        """Draw how it looks now."""
         self._trail.add(picture.at, _sums(picture))
         self._most_waiting = max(self._most_waiting, picture.backlog)
         self._live.update(self._render(picture), refresh=True)
 
     def end(self, result: DrillResult) -> None:
-        """Leave the picture as it is, and print the verdict below it."""
         self._live.stop()
         for line in _verdict(result):
             self._console.print(line)
 
     def close(self) -> None:
-        """Give the cursor back."""
         self._live.stop()
 
     def _note(self, text: str, at: float, *, style: str) -> None:

@@ -127,17 +127,13 @@ def _cause_of(span: StateSpan, faults: tuple[FaultSpan, ...]) -> FaultSpan | Non
     return max(concerned, key=lambda fault: fault.begins, default=None)
 
 
-def key_figures(result: DrillResult) -> list[Figure]:
-    """What a reader with one minute wants to know."""
-    return list(_figures(result))
-
-
 def tell_figures(result: DrillResult) -> str:
     """The key figures in a line."""
     return ", ".join(f"{figure.name} {figure.value}" for figure in key_figures(result))
 
 
-def _figures(result: DrillResult) -> Iterator[Figure]:
+def key_figures(result: DrillResult) -> Iterator[Figure]:
+    """What a reader with one minute wants to know."""
     failover = find_failover(result)
     if failover is not None:
         yield Figure("failover", write_seconds(failover), "from the fault, the slowest")
