@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairbus.errors import ConfigurationError
-from pairbus.pairing.names import backlog_queue_names, parse_backlog_queue_name
+from pairbus.pairing.names import backlog_queue_names
 from pairbus.portal import Portal
 from pairbus.pump.pair import Side
 from pairbus.sdk.administration import describe_trouble, judge_trouble, open_administration
 
 from .backlog import Backlog
 from .depth import read_depth
-from .requests import OnRequest, list_queues
+from .requests import OnRequest, list_extra
 from .served_queue import ServedQueue
 
 _LIST_LIMIT = 30.0
@@ -108,13 +108,9 @@ def refuse_bare(found: Discovery) -> None:
 
 async def _list_extra(side: Side, backlog: Backlog, on_request: OnRequest | None) -> list[str]:
     """Backlog queues of this primary whose index is beyond the count; none if they cannot be listed."""
-    extra: dict[int, str] = {}
     try:
         async with asyncio.timeout(_LIST_LIMIT), administration(side) as admin:
-            async for queue in list_queues(admin, on_request):
-                parsed = parse_backlog_queue_name(queue.name)
-                if parsed is not None and parsed.primary == backlog.name and parsed.index >= backlog.count:
-                    extra[parsed.index] = queue.name
+            return await list_extra(admin, backlog.name, backlog.count, on_request)
     except Exception as error:
         if judge_trouble(error) is None:
             raise
@@ -122,7 +118,7 @@ async def _list_extra(side: Side, backlog: Backlog, on_request: OnRequest | None
             raise ConfigurationError(
                 f"--include-extra needs the right to list queues: {describe_trouble(error)}"
             ) from None
-    return [extra[index] for index in sorted(extra)]
+        return []
 
 
 def _served(index: int, names: Sequence[str]) -> tuple[ServedQueue, ...]:

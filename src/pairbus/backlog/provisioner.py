@@ -19,8 +19,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random as randomness
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
@@ -33,7 +33,7 @@ from azure.core.exceptions import (
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import QueueProperties
 
-from pairbus.pairing.names import backlog_queue_names, lease_queue_name, parse_backlog_queue_name
+from pairbus.pairing.names import backlog_queue_names, lease_queue_name
 from pairbus.sdk.administration import (
     REQUEST_LIMIT,
     OpenAdministration,
@@ -44,7 +44,7 @@ from pairbus.sdk.administration import (
 )
 from pairbus.timers import LoopTimers, Timers
 
-from .requests import OnRequest, list_queues, telling
+from .requests import OnRequest, list_extra, telling
 
 ProvisioningState = Literal["pending", "ready", "unreachable", "not_permitted"]
 T = TypeVar("T")
@@ -171,7 +171,7 @@ class Provisioner:
 
     async def run(self) -> ProvisioningReport:
         """Check and create the queues once. Failures of the service or the connection are in the report."""
-        async with self._administration() as admin:
+        async with self._open_administration() as admin:
             first = await self._attend(admin, self._names[0])
             if isinstance(first, _Stop):
                 return first.report(self._names)
@@ -206,16 +206,6 @@ class Provisioner:
                 return report
             await _wait_until(until, timers)
             pause = min(pause * 2.0, _LONGEST_PAUSE)
-
-    @asynccontextmanager
-    async def _administration(self) -> AsyncIterator[ServiceBusAdministrationClient]:
-        admin = self._open_administration()
-        try:
-            yield admin
-        finally:
-            await admin.close()
-
-    # -- requests
 
     async def _ask(self, entity: str, request: Awaitable[T]) -> T:
         with telling(self._on_request, entity):
@@ -302,17 +292,10 @@ class Provisioner:
         self, admin: ServiceBusAdministrationClient, name: str, delivery_count: int | None
     ) -> QueueProperties:
         self.attempted.add(name)
-        request = admin.create_queue(
-            name,
-            max_size_in_megabytes=WANTED["max_size_in_megabytes"],
-            max_delivery_count=delivery_count,
-            default_message_time_to_live=_FOR_EVER,
-            auto_delete_on_idle=_FOR_EVER,
-            lock_duration=WANTED["lock_duration"],
-            dead_lettering_on_message_expiration=WANTED["dead_lettering_on_message_expiration"],
-            enable_batched_operations=WANTED["enable_batched_operations"],
-        )
-        return await self._ask(name, request)
+        settings: dict[str, Any] = {**WANTED, "max_delivery_count": delivery_count}
+        for setting in ("default_message_time_to_live", "auto_delete_on_idle"):
+            settings[setting] = _FOR_EVER
+        return await self._ask(name, admin.create_queue(name, **settings))
 
     async def _raise_delivery_count(
         self, admin: ServiceBusAdministrationClient, queue: QueueProperties
@@ -355,18 +338,13 @@ class Provisioner:
 
     async def _look_for_extra(self, admin: ServiceBusAdministrationClient) -> tuple[list[str], list[str]]:
         """Queues beyond the count: lists the namespace, one request for each hundred of its queues."""
-        extra: list[tuple[int, str]] = []
         try:
             async with asyncio.timeout(self._limit * 4):
-                async for queue in list_queues(admin, self._on_request):
-                    parsed = parse_backlog_queue_name(queue.name)
-                    if parsed and parsed.primary == self._primary and parsed.index >= self._count:
-                        extra.append((parsed.index, queue.name))
+                return await list_extra(admin, self._primary, self._count, self._on_request), []
         except Exception as error:
             if judge_trouble(error) is None:
                 raise
             return [], [f"extra backlog queues could not be looked for: {describe_trouble(error)}"]
-        return [name for _, name in sorted(extra)], []
 
     def _sum_up(
         self, queues: Sequence[BacklogQueueReport], extra: list[str], warnings: list[str]

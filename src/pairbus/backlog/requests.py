@@ -11,6 +11,7 @@ from azure.servicebus.management import QueueProperties
 
 from pairbus.metering import NAMESPACE
 from pairbus.pairing.failures import Fate
+from pairbus.pairing.names import parse_backlog_queue_name
 
 #: What hears of each request: the entity that it was about, and what became of it.
 OnRequest = Callable[[str, Fate], object]
@@ -36,7 +37,19 @@ def telling(on_request: OnRequest | None, entity: str) -> Iterator[None]:
             on_request(entity, fate)
 
 
-async def list_queues(
+async def list_extra(
+    admin: ServiceBusAdministrationClient, primary: str, count: int, on_request: OnRequest | None
+) -> list[str]:
+    """Backlog queues of a primary whose index is beyond the count, in the order of that."""
+    extra: list[tuple[int, str]] = []
+    async for queue in _list_queues(admin, on_request):
+        parsed = parse_backlog_queue_name(queue.name)
+        if parsed is not None and parsed.primary == primary and parsed.index >= count:
+            extra.append((parsed.index, queue.name))
+    return [name for _, name in sorted(extra)]
+
+
+async def _list_queues(
     admin: ServiceBusAdministrationClient, on_request: OnRequest | None
 ) -> AsyncIterator[QueueProperties]:
     """All queues of a namespace, by one request for each page of them."""

@@ -60,7 +60,7 @@ class BillTerms:
         return self.copies.get(entity.lower(), 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class BillLine:
     """One line of the bill. `role` is who did it, or sent what it is derived from; `hour` is Unix seconds of
     its beginning.
@@ -264,25 +264,9 @@ def _make_lines(sums: Mapping[_Key, Sequence[int]], months: Mapping[str, MonthBi
     """The lines with their costs, in order."""
     lines = []
     for key in sorted(sums, key=lambda each: (*each[:6], each[6] or "", each[7])):
-        pair, namespace, entity, stage, role, hour, outage, derived = key
+        _, _, _, stage, _, hour, _, _ = key
         count, units, unknown, size = sums[key]
         month = months[month_of(hour)]
         cost = units * month.price_of(stage) + (size * month.byte_price if stage in CROSSING else 0)
-        lines.append(
-            BillLine(
-                pair=pair,
-                namespace=namespace,
-                entity=entity,
-                stage=stage,
-                role=role,
-                hour=hour,
-                outage=outage,
-                derived=derived,
-                count=count,
-                units=units,
-                unknown=unknown,
-                bytes=size,
-                cost=cost,
-            )
-        )
+        lines.append(BillLine(*key, count, units, unknown, size, cost))
     return lines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -158,10 +158,7 @@ class Report:
                 {"name": one.name, "pair": one.pair, "begins": one.begins, "ends": one.ends}
                 for one in self.outages
             ],
-            "gaps": [
-                {"writer": gap.writer, "pair": gap.pair, "begins": gap.begins, "ends": gap.ends}
-                for gap in self.gaps
-            ],
+            "gaps": [asdict(gap) for gap in self.gaps],
             "transfer": [one.to_dict() for one in self.transfer],
             "alternatives": [
                 {"name": other.name, "cost": money(other.cost), "note": other.note}

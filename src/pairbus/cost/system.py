@@ -21,6 +21,10 @@ def _described(default: Any, meaning: str, *, low: float, high: float = _MOST) -
     return field(default=default, metadata={"meaning": meaning, "low": low, "high": high})
 
 
+def _flag(meaning: str) -> Any:
+    return field(default=False, metadata={"meaning": meaning, "choices": (False, True)})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
     """Pairs of namespaces of the Standard tier, all alike, and what goes through them in a month."""
@@ -37,13 +41,7 @@ class System:
     ping_interval: float = _described(
         60.0, "seconds between pings of an entity that is down", low=1, high=1800
     )
-    share_pings: bool = field(
-        default=False,
-        metadata={
-            "meaning": "whether clients find each other, so that one pings for all; else each pings",
-            "choices": (False, True),
-        },
-    )
+    share_pings: bool = _flag("whether clients find each other, so that one pings for all; else each pings")
     outages: float = _described(0.0, "outages a month", low=0)
     outage_hours: float = _described(0.0, "hours that an outage lasts", low=0)
     batch_size: int = _described(1, "messages that are sent together", low=1)
@@ -57,20 +55,9 @@ class System:
     connections: int | None = _described(
         None, "connections at the peak; left out: one for each client and entity, and the syphon's", low=0
     )
-    same_region: bool = field(
-        default=False,
-        metadata={
-            "meaning": "whether primary and secondary are in one region, where transfer is free",
-            "choices": (False, True),
-        },
-    )
-
-    records_in_store: bool = field(
-        default=False,
-        metadata={
-            "meaning": "whether records are kept in an object store, where each write is paid for",
-            "choices": (False, True),
-        },
+    same_region: bool = _flag("whether primary and secondary are in one region, where transfer is free")
+    records_in_store: bool = _flag(
+        "whether records are kept in an object store, where each write is paid for"
     )
 
     def __post_init__(self) -> None:
