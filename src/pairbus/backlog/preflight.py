@@ -79,9 +79,7 @@ class Preflight:
         entities: Sequence[str] = (),
         limit: float = REQUEST_LIMIT,
     ) -> None:
-        """`entities` are paths of the primary; without any, all are looked at that may be listed. `limit`
-        is for one request and for opening one link.
-        """
+        """Without `entities` all that may be listed are looked at. `limit` is for a request, or a link."""
         self._sides: dict[SideName, SdkSide] = {"primary": primary, "secondary": secondary}
         self._name = name
         self._options = options

@@ -56,9 +56,7 @@ class _ChosenLetter(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterChoice:
-    """Which dead letters are meant: all, or those for these paths, with these reasons, of these ages in
-    seconds, or whatever of that is given.
-    """
+    """Which dead letters are meant, by whatever of this is given; ages are seconds."""
 
     paths: Sequence[str] = ()
     reasons: Sequence[str] = ()
@@ -276,9 +274,7 @@ async def _move(
 
 
 def _read(delivery: Delivery) -> tuple[int, str, str, float, bytes | None]:
-    """Its number, its path, why it is here, since when (Unix seconds), and the message as it was; None if
-    nobody can read it.
-    """
+    """Its number, path, reason, since when, and the message as it was; None if nobody can read it."""
     try:
         sections = scan(delivery.payload)
         properties = dict(sections.application_properties)

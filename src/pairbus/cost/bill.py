@@ -49,9 +49,7 @@ _HOUR = 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillTerms:
-    """What the records do not tell. `copies`: how often messages to an entity are received, by its name in
-    lower case; 1 where it is not named.
-    """
+    """What the records do not tell. `copies`: how often a message is received, by entity in lower case."""
 
     copies: Mapping[str, int] = field(default_factory=dict)
     same_region: bool = False
@@ -62,9 +60,7 @@ class BillTerms:
 
 @dataclass(frozen=True, slots=True)
 class BillLine:
-    """One line of the bill. `role` is who did it, or sent what it is derived from; `hour` is Unix seconds of
-    its beginning.
-    """
+    """`role` is who did it, or sent what it is derived from; `hour` is Unix seconds of its beginning."""
 
     pair: str
     namespace: str
@@ -82,9 +78,7 @@ class BillLine:
 
 
 class Amounts(NamedTuple):
-    """What a time holds: billed units, writes to a store, bytes that cross, and the units that there would be
-    without a pair.
-    """
+    """What a time holds: units, writes to a store, bytes that cross, and units if there were no pair."""
 
     units: int = 0
     writes: int = 0
@@ -105,9 +99,7 @@ class Extent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthBill:
-    """A month: its units, what they cost together, the price of one, the base charge, and all else that is
-    paid. `without_pair`: what it would have cost with one namespace alone.
-    """
+    """A month, and the prices that follow from it. `without_pair`: what one namespace would have cost."""
 
     month: str
     units: int

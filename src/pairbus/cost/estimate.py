@@ -345,9 +345,7 @@ def _alternatives(system: System, sheet: PriceSheet) -> tuple[Alternative, ...]:
 def tell_alternatives(
     without: Decimal, unit_hours: int, size: int, sheet: PriceSheet
 ) -> tuple[Alternative, ...]:
-    """Other ways: without a pair, for so much; or with so many hours of Premium units, and so many bytes that
-    these replicate.
-    """
+    """Without a pair, for so much; or Premium for so many unit hours, and with so many bytes replicated."""
     replicated = Decimal(size) / _GB * sheet.geo_replication_per_gb
     premium = sheet.premium_unit_per_hour * unit_hours + replicated
     return (

@@ -191,9 +191,7 @@ def summarize(lines: Sequence[BillLine]) -> dict[str, list[Share]]:
 
 
 def make_shares(way: str, rows: Iterable[Mapping[str, Any]]) -> list[Share]:
-    """The shares of one way from its sums, as people want to read them: the dearest first, stages in their
-    own order.
-    """
+    """The shares of one way from its sums: the dearest first, stages in their own order."""
     _, *about = WAYS[way]
     shares = [
         Share(
@@ -257,9 +255,7 @@ def _stage_of(share: Share) -> Stage:
 def find_alternatives(
     sheet: PriceSheet, *, months: Sequence[MonthBill], by_stage: Sequence[Share], pairs: int
 ) -> tuple[Alternative, ...]:
-    """What other ways would have cost. Without a pair, what went through the backlog would not have been
-    sent, and so neither received nor billed.
-    """
+    """Without a pair, what went through the backlog would not have been sent, received or billed."""
     without = sum((one.without_pair for one in months), Decimal(0))
     unit_hours = 2 * pairs * sum(one.hours for one in months)
     sent = sum(share.bytes for share in by_stage if _stage_of(share) is Stage.SEND)

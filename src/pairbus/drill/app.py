@@ -1,13 +1,8 @@
-"""The user's own application in a drill: a command that finds both namespaces in its environment.
+"""The user's own application in a drill: docs/drill.md says what it finds in its environment, and tells.
 
-    PAIRBUS_DRILL_PRIMARY, PAIRBUS_DRILL_SECONDARY    connection strings
-    PAIRBUS_DRILL_STATE                               a directory; as `state_dir` of the paired client it lets
-                                                      the drill see states, routes and the bill
-
-It says on standard output what it did, a line each: `sent ID` or `sent ID PATH` when a send has returned,
-`refused ID` when one has raised. Other lines are its own affair. If it names no id, every message that
-either namespace took counts as sent; then the drill cannot know of one that neither of them has. The order of
-its lines is the order of its sends, by which that within a session is judged.
+If it names no id, every message that either namespace took counts as sent; then the drill cannot know of one
+that neither of them has. The order of its lines is the order of its sends, by which that within a session is
+judged.
 """
 
 from __future__ import annotations

@@ -11,9 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityPicture:
-    """One queue or topic. Counts are sums so far; `rate` is sends a second over the last one; `state` is the
-    worst that any client sees.
-    """
+    """One queue or topic. Counts are sums so far; `state` is the worst that any client sees."""
 
     path: str
     kind: str

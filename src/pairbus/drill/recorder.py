@@ -223,9 +223,7 @@ class Recorder:
     # -- the machine
 
     def note_lateness(self, seconds: float) -> None:
-        """Something that takes no time, and asks every part of the drill, took so long: the machine is busy
-        with other things.
-        """
+        """Something that takes no time took so long: the machine is busy with other things."""
         self._lateness.append((self.now(), seconds))
 
     def lateness(self, begins: float, ends: float) -> float:

@@ -149,9 +149,7 @@ class DrillVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that the scenario promised, and whether it came true. `inconclusive`: the machine was late by
-    so much that nobody can tell.
-    """
+    """One promise of a scenario. `inconclusive`: the machine was too late for anybody to tell."""
 
     name: str
     passed: bool

@@ -1,37 +1,6 @@
-"""A scenario: who sends what, what breaks when, and what must come true. Written in TOML.
+"""A scenario: who sends what, what breaks when, and what must come true. docs/drill.md has its form in TOML.
 
-    title, story                        what it is about, for people
-    seed                                fixes the moments of the faults and the bodies of the messages
-    send_for                            seconds of sending
-    clients                             paired clients, each of which sends to every entity
-
-    [options]                           any option of SendAvailabilityOptions
-
-    [[entity]]
-    path, kind                          "queue" or "topic"
-    subscriptions                       of a topic: their names
-    sessions                            how many sessions its messages belong to; 0: none
-    duplicate_detection                 whether the primary drops what it has seen
-    rate, size, batch                   messages a second of all clients together, bytes of a body,
-                                        messages that are sent by one call
-
-    [[fault]]                           as in a fault plan, with `namespace` "primary" or "secondary";
-                                        `at` is seconds after the first send
-
-    [syphon]
-    at                                  when it begins; by default when all is well again
-    max_rate                            messages a second, at most
-    patience                            how long it is run again for messages that wait for their entity
-    heal_after                          after so many runs all faults are ended; by default none is
-
-    [expect]
-    failover                            the entities that must fail over; no other one may
-    within                              seconds from the first failing send to the failover
-    back_within                         seconds from the end of the faults to the failback
-    refused, waiting                    whether sends may raise, and messages be left in the backlog
-    spool, put_aside                    whether the spool must be needed, and the syphon be made to wait
-
-What is not of this form is refused with the place and the nearest name.
+What is not of that form is refused with the place and the nearest name.
 """
 
 from __future__ import annotations
@@ -81,9 +50,7 @@ class EntityPlan:
         return tuple(f"{self.path}/Subscriptions/{name}" for name in self.subscriptions)
 
     def session_names(self, clients: int) -> tuple[str, ...]:
-        """Its sessions. Each client has one at least: the messages of one that two clients send to have no
-        order.
-        """
+        """Its sessions, one for each client at least: messages that two clients send to one have no order."""
         count = max(self.sessions, clients) if self.sessions else 0
         return tuple(f"session-{number}" for number in range(count))
 

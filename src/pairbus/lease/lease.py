@@ -80,9 +80,7 @@ class PairLease:
         holder: Holder,
         on_change: Callable[[PairLease], None],
     ) -> None:
-        """`open_transport` makes a transport to the secondary; `primary` begins the name of the queue;
-        `on_change` is called on the loop whenever `state` has changed. Does no I/O.
-        """
+        """`primary` begins the name of the queue; `on_change` is called on the loop. Does no I/O."""
         self.queue = lease_queue_name(primary)
         self.primary = primary
         self.state: LeaseState = "asking"

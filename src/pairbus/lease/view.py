@@ -20,9 +20,7 @@ from .holding import SessionHold, peek_announcement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A syphon that holds the lease: where it runs, since when (Unix seconds), of which kind it is, and for
-    how many seconds its pumps, which run elsewhere, may outlive it.
-    """
+    """A syphon with the lease. For `orphans` seconds its pumps, which run elsewhere, may outlive it."""
 
     host: str
     pid: int

@@ -215,11 +215,10 @@ def is_chained(name: str) -> bool:
 
 def is_covered(path: Path, covered: Mapping[str, ChainCover]) -> bool:
     """Whether a table has taken over all that is in a segment."""
-    name = _NAME.match(path.name)
-    cover = covered.get(name[1]) if name else None
-    if name is None or cover is None or int(name[2]) > cover.commits:
+    if not is_covered_by_name(path.name, covered):
         return False
-    return max((one.number for one in read_commits(path.name, path.read_bytes())), default=0) <= cover.commits
+    last = max((one.number for one in read_commits(path.name, path.read_bytes())), default=0)
+    return last <= covered[writer_of(path.name) or ""].commits
 
 
 def is_covered_by_name(name: str, covered: Mapping[str, ChainCover]) -> bool:

@@ -19,6 +19,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from pairbus.clock import Clock, SystemClock
@@ -50,19 +51,12 @@ def open_writer(
     is_shipped: bool = False,
 ) -> RowWriter:
     """A writer of segments in a directory, which may be shipped from there, or of objects in a store."""
-    if isinstance(place, StoreUri):
-        return CommitWriter(
-            open_store(place), kind, max_age=max_age, clock=clock, encode=encode, is_chained=is_chained
-        )
-    return SegmentWriter(
-        place,
-        kind,
-        max_age=max_age,
-        clock=clock,
-        encode=encode,
-        is_chained=is_chained,
-        is_shipped=is_shipped,
+    make: Callable[..., RowWriter] = (
+        partial(CommitWriter, open_store(place))
+        if isinstance(place, StoreUri)
+        else partial(SegmentWriter, place, is_shipped=is_shipped)
     )
+    return make(kind, max_age=max_age, clock=clock, encode=encode, is_chained=is_chained)
 
 
 class CommitWriter:

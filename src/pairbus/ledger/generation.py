@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from pairbus.plumbing.files import files_in, hold_alone, publish, publish_direct
 
 from .chain import ChainAudit, ChainCover, HeadFile, SegmentData, audit_chains, is_covered, read_heads
 from .columns import Moment, take_values
-from .seal import open_sealed, seal, seal_of_file
+from .seal import Sealed, open_sealed, seal, seal_of_file
 from .segment import adopt_segments, closed_segments
 
 _MANIFEST = "_manifest.json"
@@ -55,6 +55,22 @@ class Manifest:
     since: float = 0.0
     seal: str = ""
 
+    def follower(self, number: int) -> Manifest:
+        """That of the next generation, as long as nothing has changed."""
+        return replace(self, generation=number, before=self.seal or None)
+
+    def not_done(self, ends: Mapping[str, ChainCover], known: Container[str]) -> dict[str, ChainCover]:
+        """Rule 3: what the next one says of chains that go so far; of `known` writers something is left."""
+        return {
+            writer: cover
+            for writer, cover in ends.items()
+            if cover.commits and (writer in known or cover.is_open or writer not in self.covered)
+        }
+
+    def sealed(self) -> Sealed:
+        """As its file has it."""
+        return seal({one.name: getattr(self, one.name) for one in fields(self) if one.name != "seal"})
+
 
 class TableAnchor(NamedTuple):
     """The newest generation and its seal, and those of the one that is to come."""
@@ -66,9 +82,7 @@ class TableAnchor(NamedTuple):
 
 
 class TableRead(NamedTuple):
-    """The newest generation: its place, its files that are whole, its manifest, what is wrong, and what the
-    anchor says.
-    """
+    """The newest generation: its place, its whole files, its manifest, what is wrong, and the anchor."""
 
     path: Path | None
     files: list[Path]
@@ -94,6 +108,11 @@ class Compaction:
     #: In a store, the manifest of the generation that there is now.
     manifest: str | None = None
 
+    @property
+    def place(self) -> str | None:
+        """Where the table is, if there is one."""
+        return self.manifest if self.table is None else str(self.table)
+
 
 #: Writes what segments and a table hold to a directory, and tells how many lines could not be read.
 TableWriter = Callable[[list[Path], TableRead, Path], int]
@@ -113,9 +132,7 @@ def newest_table(directory: Path, kind: str) -> Path | None:
 
 
 def _choose(generations: Sequence[Path], anchor: TableAnchor | None) -> Path | None:
-    """The one that the anchor tells of: anybody may have made a directory with a higher number. The last one,
-    if there is none.
-    """
+    """The one that the anchor tells of: anybody may have made a higher one. Without an anchor the last."""
     by_number = {_number(path): path for path in generations}
     for number in () if anchor is None else (anchor.next, anchor.number):
         if number in by_number:
@@ -134,9 +151,7 @@ def _named_like_one(directory: Path, kind: str) -> list[Path]:
 def read_table(
     directory: Path, kind: str, *, is_audited: bool = True, probe: FileProbe | None = None
 ) -> TableRead:
-    """The newest generation, and what is wrong with it; files are compared only if it is audited, and probed
-    only if no manifest answers for them.
-    """
+    """The newest generation. Files are compared if it is audited, and probed if no manifest tells of them."""
     generations, gaps = _generations(directory, kind), list[str]()
     gaps += [f"{one} is no table" for one in _named_like_one(directory, kind) if not one.is_dir()]
     anchor = _read_anchor(directory, kind, gaps)
@@ -263,9 +278,7 @@ def write_generation(
     heads: Sequence[HeadFile],
     since: float = 0.0,
 ) -> tuple[Path, int]:
-    """Rule 2, up to the second word of the anchor: where the next generation is, and how many lines could not
-    be read.
-    """
+    """Rule 2, up to the second word of the anchor: the next generation, and how many lines are bad."""
     named = map(_number, _named_like_one(directory, kind))
     number = max(table.manifest.generation, table.anchor.number, *named) + 1
     name = _name(kind, number)
@@ -278,22 +291,17 @@ def write_generation(
             left.unlink()
     before = table.manifest
     known = {head.writer for _, head in heads if head is not None}
-    manifest = {
-        "generation": number,
-        "before": before.seal or None,
-        "files": {file.name: seal_of_file(file) for file in sorted(draft.iterdir())},
-        "covered": {
-            writer: cover
-            for writer, cover in audit.ends.items()
-            if cover.commits and (writer in known or cover.is_open or writer not in before.covered)  # rule 3
-        },
-        "bad": before.bad + bad,
-        "gaps": list(dict.fromkeys([*table.gaps, *audit.gaps])),
-        "notes": table.notes,
-        "unchained": before.unchained + audit.unchained,
-        "since": max(since, before.since),
-    }
-    sealed = seal(manifest)
+    manifest = replace(
+        before.follower(number),
+        files={file.name: seal_of_file(file) for file in sorted(draft.iterdir())},
+        covered=before.not_done(audit.ends, known),
+        bad=before.bad + bad,
+        gaps=list(dict.fromkeys([*table.gaps, *audit.gaps])),
+        notes=table.notes,
+        unchained=before.unchained + audit.unchained,
+        since=max(since, before.since),
+    )
+    sealed = manifest.sealed()
     publish(draft / _MANIFEST, sealed.data)
     last = TableAnchor(before.generation, before.seal) if before.seal else table.anchor
     _publish_anchor(directory, kind, last._replace(next=number, next_seal=sealed.seal))

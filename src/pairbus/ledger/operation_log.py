@@ -16,7 +16,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from pairbus.clock import Clock, SystemClock
 from pairbus.metering import RECORDS
@@ -37,41 +37,19 @@ HEARTBEAT = 60.0
 MAX_AGE = 600.0
 _CLOSE_WAIT = 5.0
 
-# namespace, entity, stage, kind, size class, minute, outage -> count, unknown, bytes
+# By namespace, entity, stage, kind, size class, minute and outage: count, unknown, bytes; as rows call them.
+_FIELDS = (
+    "namespace", "entity", "stage", "kind", "size_class", "minute", "outage", "count", "unknown", "bytes",
+)  # fmt: skip
 _Key = tuple[str, str, Stage, str, int, int, "str | None"]
 _Sums = dict[_Key, list[int]]
 
 
-class OperationRecorder(Protocol):
-    """Takes down what was done."""
-
-    @property
-    def role(self) -> Role:
-        """Who did it."""
-
-    def record(
-        self,
-        namespace: str,
-        entity: str,
-        *,
-        stage: Stage,
-        kind: str,
-        count: int = 0,
-        unknown: int = 0,
-        size: int = 0,
-        size_class: int = 1,
-        outage: str | None = None,
-        at: float | None = None,
-    ) -> None:
-        """`count` operations were made, `unknown` more may have been. `size`: bytes of those that were made.
-        `at`: when, if not now.
-        """
-
-
 class OperationSums:
-    """Sums in memory, for tests and for applications that keep none on disk."""
+    """Sums in memory."""
 
     def __init__(self, *, role: Role, clock: Clock | None = None) -> None:
+        """`role` is who does what is summed up."""
         self.role: Role = role
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
@@ -91,7 +69,9 @@ class OperationSums:
         outage: str | None = None,
         at: float | None = None,
     ) -> None:
-        """Add to the sums of this minute, or of that of `at`."""
+        """`count` operations were made, `unknown` more may have been. `size`: bytes of those that were made.
+        `at`: when, if not in this minute.
+        """
         minute = int((self._clock.now() if at is None else at) // 60) * 60
         key = (namespace, entity, stage, kind, size_class, minute, outage)
         if not count:  # what may not have been carried is not paid for either
@@ -213,7 +193,7 @@ class OperationLog(OperationSums):
         every = max(HEARTBEAT, self._every)
         return [
             *marks,
-            *(self._row("operation", {"role": self.role, **_values(key, sums[key])}) for key in sums),
+            *(self._row("operation", {"role": self.role, **_values(*item)}) for item in sums.items()),
             self._row("writer", {"role": self.role, "phase": phase, "at": at, "every": every}),
         ]
 
@@ -238,17 +218,4 @@ class OperationLog(OperationSums):
 
 
 def _values(key: _Key, numbers: list[int]) -> dict[str, Any]:
-    namespace, entity, stage, kind, of_size, minute, outage = key
-    count, unknown, size = numbers
-    return {
-        "namespace": namespace,
-        "entity": entity,
-        "stage": stage,
-        "kind": kind,
-        "size_class": of_size,
-        "minute": minute,
-        "outage": outage,
-        "count": count,
-        "unknown": unknown,
-        "bytes": size,
-    }
+    return dict(zip(_FIELDS, (*key, *numbers), strict=True))

@@ -31,9 +31,7 @@ NEEDED = ("op", "path", "message_id", "backlog_queue", "moved", "outcome")
 
 
 class Receipt(TypedDict):
-    """One message that was moved, dead-lettered or sent without an answer. Tables and docs/syphon.md derive
-    from this.
-    """
+    """A message that was moved, dead-lettered or sent without an answer. Tables and docs derive from this."""
 
     op: Annotated[str, "the operation id: pair, queue, sequence number and time; one for each message"]
     pair: Annotated[str, "the pair it belongs to"]
@@ -56,9 +54,7 @@ class Receipt(TypedDict):
 
 
 def operation_id(pair: str, queue: str, sequence_number: int, enqueued_ms: int) -> str:
-    """The same for the same message, however often it is handled; the time tells queues apart that were
-    deleted and made again.
-    """
+    """The same however often a message is handled; the time tells queues apart that were made again."""
     return f"{pair}:{copy_id(queue, sequence_number, enqueued_ms)}"
 
 

@@ -16,9 +16,8 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from pairbus.plumbing.files import hold_alone
 from pairbus.stores.parquet_files import copy_rows_since, has_parquet, has_rows_before
@@ -37,7 +36,6 @@ from .generation import (
 )
 from .operations import KIND as OPERATIONS
 from .receipts import KIND as RECEIPTS
-from .seal import seal
 from .segment import closed_segments, parse_lines
 from .store_compaction import covered_by, delete_old, manifest_name
 from .store_files import StoreFiles, begin_anew, day_at, day_of
@@ -54,9 +52,7 @@ _LEDGER_OBJECT = re.compile(rf"^{OPERATIONS}-(\d{{13,14}})-.+\.jsonl$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trimmed:
-    """What was removed: segments of redirect records, days or files of receipts, days or segments of the
-    ledger; `since` when what is left is whole.
-    """
+    """What was removed: segments, files or days; `since` when what is left is whole."""
 
     since: float
     redirects: int = 0
@@ -202,18 +198,13 @@ def _put_manifest(
     files: StoreFiles, kept: Mapping[str, str], covered: Mapping[str, ChainCover], *, since: float
 ) -> None:
     last = files.table.manifest
-    manifest: dict[str, Any] = {
-        "generation": last.generation + 1,
-        "before": last.seal or None,
-        "files": dict(kept),
-        "covered": covered_by(files, covered),
-        "bad": last.bad,
-        "gaps": list(last.gaps),
-        "notes": list(last.notes),
-        "unchained": last.unchained,
-        "since": max(since, last.since),
-    }
-    files.store.put(manifest_name(files.kind, last.generation + 1), seal(manifest).data)
+    manifest = replace(
+        last.follower(last.generation + 1),
+        files=dict(kept),
+        covered=covered_by(files, covered),
+        since=max(since, last.since),
+    )
+    files.store.put(manifest_name(files.kind, manifest.generation), manifest.sealed().data)
 
 
 # -- receipts

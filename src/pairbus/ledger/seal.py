@@ -47,9 +47,7 @@ def seal_of_file(path: Path) -> str:
 
 
 def open_sealed(data: bytes, place: str) -> dict[str, Any]:
-    """What a sealed file says, its `seal` included; ValueError if it is damaged, ConfigurationError if it is
-    newer than this program.
-    """
+    """What a sealed file says, its `seal` included; ValueError if damaged, ConfigurationError if too new."""
     found = parse_json(data)
     if not isinstance(found, dict):
         raise ValueError(f"{place} is no object")

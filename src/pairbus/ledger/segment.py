@@ -122,9 +122,7 @@ class SegmentWriter:
         """The same."""
 
     def append(self, rows: Iterable[Any], *, is_synced: bool = True) -> None:
-        """Keep these rows, in order, in one segment; they are on the disk when this returns, or, if they are
-        not to be synced, with the kernel.
-        """
+        """Keep these rows, in order, in one segment: on the disk, or, not synced, with the kernel."""
         lines = list(map(self._encode, rows))
         if not lines:
             return
@@ -181,9 +179,7 @@ class SegmentWriter:
         return segment.size >= self._max_bytes or self._clock.monotonic() - segment.begun >= self.max_age
 
     def close(self, *, ends: bool = False) -> Path | None:
-        """Close the open segment, so that everybody can read it, and tell its name; rows may still follow,
-        even if the writer thinks that it `ends` here.
-        """
+        """Close the open segment, and tell its name. Rows may follow, even if the writer says it `ends`."""
         try:
             return self._close(ends=ends)
         finally:
@@ -414,9 +410,7 @@ def unreadable_segments(directory: Path, kind: str) -> list[Path]:
 
 
 def closed_segments(directory: Path, kind: str) -> list[Path]:
-    """The closed segments of a kind, the oldest first. Never a later one of a writer without an earlier one:
-    looked at twice, since a directory may change while it is listed.
-    """
+    """The closed ones, the oldest first. Looked at twice: a directory may change while it is listed."""
     found: list[Path] | None = None
     while found != (again := _segments_in(directory, f"{kind}-*{_SUFFIX}")):
         found = again

@@ -13,20 +13,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from pairbus.stores.store import RecordStore
 
 from .chain import ChainCover, is_head, is_of_head, writer_of
 from .generation import Compaction, Manifest, done_heads
-from .seal import seal
 from .store_files import StoreFiles, day_of, generation_of, holds_rows, is_fresh
 
 
 class WrittenDays(NamedTuple):
-    """What a writer of tables has done: new files with their seals, the days that they are of, and how many
-    lines could not be read.
-    """
+    """What a writer of tables has done: new files with their seals, their days, and bad lines."""
 
     files: Mapping[str, str]
     days: Sequence[str]
@@ -53,32 +51,24 @@ def compact_store(store: RecordStore, kind: str, write: DayWriter) -> Compaction
     number = before.generation + 1
     written = write(files, number)
     kept = {name: own for name, own in before.files.items() if day_of(name) not in written.days}
-    manifest = {
-        "generation": number,
-        "before": before.seal or None,
-        "files": kept | dict(written.files),
-        "covered": covered_by(files, audit.ends),
-        "bad": before.bad + written.bad,
-        "gaps": list(dict.fromkeys(audit.gaps)),
-        "notes": list(before.notes),
-        "unchained": audit.unchained,
-        "since": before.since,
-    }
-    store.put(manifest_name(kind, number), seal(manifest).data)
+    manifest = replace(
+        before.follower(number),
+        files=kept | dict(written.files),
+        covered=covered_by(files, audit.ends),
+        bad=before.bad + written.bad,
+        gaps=list(dict.fromkeys(audit.gaps)),
+        unchained=audit.unchained,
+    )
+    store.put(manifest_name(kind, number), manifest.sealed().data)
     delete_old(files, before)
     return Compaction(segments=len(files.fresh), bad=written.bad, manifest=_table(files, number))
 
 
 def covered_by(files: StoreFiles, ends: Mapping[str, ChainCover]) -> dict[str, ChainCover]:
     """Rule 4: what is said of these chains, without those that are done with."""
-    before = files.table.manifest.covered
     known = {head.writer for _, head in files.heads if head is not None}
     known |= {writer for name in files.names if (writer := writer_of(name)) is not None}
-    return {
-        writer: cover
-        for writer, cover in ends.items()
-        if cover.commits and (writer in known or cover.is_open or writer not in before)
-    }
+    return files.table.manifest.not_done(ends, known)
 
 
 def delete_old(files: StoreFiles, before: Manifest) -> None:

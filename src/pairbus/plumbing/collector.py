@@ -25,9 +25,7 @@ THAW_AFTER = 3600.0
 
 
 class CalmCollector:
-    """A context for a process that is a broker or a pump and nothing else. What is there when it begins is
-    left out.
-    """
+    """For a process that is a broker or a pump and nothing else. What is there at first is left out."""
 
     def __init__(self) -> None:
         self._began = 0.0

@@ -9,9 +9,7 @@ log = logging.getLogger(__name__)
 
 
 async def take_each(*steps: Callable[[], Awaitable[object]]) -> None:
-    """Take every step in its order, also if one before it fails or is cancelled. The first error is raised
-    when all have been taken.
-    """
+    """Take every step in order, also if one fails or is cancelled; then the first error is raised."""
     first: BaseException | None = None
     for step in steps:
         try:

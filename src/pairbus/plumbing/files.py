@@ -146,9 +146,7 @@ def files_in(directory: Path, pattern: str) -> list[Path]:
 
 
 def read_file(path: Path) -> bytes:
-    """What is in a file. OSError for whatever is none: a pipe would be waited for, and a device may have no
-    end.
-    """
+    """What is in a file. OSError for a pipe, which is waited for, or a device, which may have no end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -160,9 +158,7 @@ def read_file(path: Path) -> bytes:
 
 
 def read_given(path: Path) -> bytes:
-    """What is in a file that a user names, which may be a pipe (`<(…)`, `/dev/stdin`). OSError for more than
-    anybody writes into one: a device may have no end.
-    """
+    """What is in a file that a user names, or a pipe. OSError for too much: a device may have no end."""
     with path.open("rb") as file:
         content = file.read(_MOST_GIVEN + 1)
     if len(content) > _MOST_GIVEN:
@@ -283,9 +279,7 @@ def _leads_to(path: Path, descriptor: int) -> bool:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody has the lock of a file. For whoever only looks: it may be a file that only its owner
-    may write to. Who asks for the lock in this moment does not get it.
-    """
+    """Whether somebody has the lock of a file, ours or not. Who asks for it now does not get it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:

@@ -15,9 +15,7 @@ MAYBE_TEXT: Shape = (str, NoneType)
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What the text says. ValueError if it is no JSON, whatever else it is: bytes that are no text, a number
-    without end, a list in a list in a list ...
-    """
+    """What the text says. ValueError for whatever is no JSON, be it bytes, or nested without end."""
     try:
         return json.loads(text)
     except RecursionError:

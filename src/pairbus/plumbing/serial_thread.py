@@ -50,9 +50,7 @@ class SerialThread:
         return future
 
     def post(self, act: Callable[[], None]) -> None:
-        """Have a function called that never raises and tells by itself how it ended: a future costs more than
-        it does to pass a small piece of work to another thread.
-        """
+        """Have a function called that never raises and tells its end itself: a future costs more."""
 
         def perform() -> None:
             try:

@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 
-async def wait_at_most(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for an event, but not longer than this; whether it is set."""
+async def wait_at_most(event: asyncio.Event, seconds: float | None) -> bool:
+    """Wait for an event, but not longer than this, if there is a limit; whether it is set."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -443,9 +443,7 @@ class AmqpSource:
         self._management.drop()
 
     async def leave(self) -> None:
-        """To detach three links and to hear that they are takes as long as to move some messages, and there
-        may be a thousand queues.
-        """
+        """To detach the links of a thousand queues, one by one, takes as long as to move messages."""
         link = self._receiver.present
         if link is None or link.link.credit > 0:
             await self.close()
@@ -475,9 +473,7 @@ class AmqpDestination:
         return link.max_message_size if link is not None else None
 
     async def _get_link(self) -> SenderLink:
-        """The link, open. Callers that wait while one opens it fail with that one: each in turn would
-        wait for a whole deadline, while the locks of their messages end.
-        """
+        """The link, open. Who waits fails with who opens it: in turn their locks would end meanwhile."""
         tried = self._failures
         async with self._turn:
             if self._failure is not None and self._failures > tried:

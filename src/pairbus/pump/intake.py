@@ -69,9 +69,7 @@ _LONGEST_LOCK = 60.0
 
 
 class Stray(NamedTuple):
-    """A message that comes to no lane, and why; `is_moved` if the primary has it, `is_fetched` if it was put
-    aside, `is_suspect` by rule 5.
-    """
+    """A message that comes to no lane: moved already, put aside before (`is_fetched`), a suspect by rule 5."""
 
     delivery: Delivery
     mark: Postmark

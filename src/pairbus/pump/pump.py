@@ -68,9 +68,7 @@ class Pump:
         stop: asyncio.Event | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`queues` are backlog queues of the secondary. What is billed goes to `ledger`, which is closed with
-        the run. `stop` ends the run cleanly. Does no I/O.
-        """
+        """`ledger`, for what is billed, is closed with the run. `stop` ends the run cleanly. Does no I/O."""
         if not queues:
             raise ConfigurationError("A pump needs at least one backlog queue to move messages from")
         self._pair = pair

@@ -83,9 +83,7 @@ class SdkTransport:
         timeout: float = 10.0,
         make_client: Callable[[], ServiceBusClient] | None = None,
     ) -> None:
-        """`make_client` makes the SDK's client, one that does not retry, if the side alone does not tell how.
-        Does no I/O.
-        """
+        """`make_client` makes a client that does not retry, if the side does not tell how. Does no I/O."""
         self.timeout = timeout
         self.longest_wait = LONGEST_WAIT
         self.meter = Meter()

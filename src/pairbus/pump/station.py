@@ -90,9 +90,7 @@ class Station:
         return max(0, _IN_HAND - self.in_hand) // max(1, self.active)
 
     def meet(self, path: str, spelling: str) -> None:
-        """A message for this path has come: keep how its first one spells it, and shut it if it is not to be
-        served.
-        """
+        """A message for this path has come: keep its spelling, and shut it if it is not to be served."""
         if path not in self.spellings:
             self.spellings[path] = spelling
             chosen = self.options.only_paths
@@ -176,9 +174,7 @@ class Station:
         return "; ".join([*reasons, held])
 
     def note_end(self, task: asyncio.Task[None]) -> None:
-        """A task of the pump has ended. Nobody calls one off but the SDK, which sometimes cancels its caller;
-        what the task held would be held for ever.
-        """
+        """A task has ended. The SDK sometimes cancels its caller; what that held would be held for ever."""
         error = RuntimeError("a step was called off") if task.cancelled() else task.exception()
         if error is not None:
             self.fail(error)

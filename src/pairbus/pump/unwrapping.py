@@ -264,9 +264,7 @@ def read_delivery_count(sections: MessageSections) -> int:
 
 
 def read_accounted(sections: MessageSections) -> int | None:
-    """How many deliveries of a message the last pump that gave it back has accounted for; None if it did not
-    say. For messages that were opened.
-    """
+    """Deliveries that the last pump has accounted for, if it said so. For messages that were opened."""
     found = _read_letter(sections.application_properties_bytes).aliases.get(ACCOUNTED)
     return found if isinstance(found, int) else None
 

@@ -13,9 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql import functions as F
 
 from pairbus.cost.bill import DERIVED, BillTerms, derive, is_delivered
@@ -23,7 +22,7 @@ from pairbus.cost.outages import Outage, OutageBook, merge_outages
 from pairbus.cost.report import WAYS, Report, Share, Tick, make_report, step_for
 from pairbus.cost.sheet import PriceSheet
 from pairbus.cost.system import System
-from pairbus.ledger.operations import Gap, find_gaps, sight_outages
+from pairbus.ledger.operations import find_gaps, sight_outages
 from pairbus.stages import Stage
 from pairbus.stores.places import RecordPlace
 
@@ -72,9 +71,11 @@ def bill_ledger(
             make_report(sheet, months=[], shares=nothing, outages=[], timeline=[], hours=[]), intake
         )
     span = BillSpan.of_month(month)
-    marks = _judge(ledger.marks(), span, now=now)
+    marks = judge_marks(ledger.marks(), now=now, since=span.since, before=span.before)
+    outages = merge_outages(sight_outages(marks.outages, marks.writers, now=now, patience=_PATIENCE))
+    gaps = find_gaps(marks.writers, now=now, patience=_PATIENCE)
     with _scratch(out) as draft:
-        usage = ledger.usage(OutageBook(marks.outages), span)
+        usage = ledger.usage(OutageBook(outages), span)
         # In one file: so whoever opens the lines wants them, and the driver reads them once.
         _sum_up(usage, terms).coalesce(1).sortWithinPartitions(*KEY).write.parquet(str(draft))
         lines = BillLines.price(draft, sheet, same_region=terms.same_region, out=out)
@@ -82,10 +83,10 @@ def bill_ledger(
         sheet,
         months=lines.months,
         shares=lines.shares,
-        outages=_seen_in(span, marks.outages, lines),
+        outages=_seen_in(span, outages, lines),
         timeline=_timeline(ledger, lines),
         hours=lines.hours,
-        gaps=[gap for gap in marks.gaps if span.touches(gap.begins, gap.ends)],
+        gaps=[gap for gap in gaps if span.touches(gap.begins, gap.ends)],
         bad_rows=marks.bad,
         system=system,
     )
@@ -101,23 +102,6 @@ def _scratch(out: Path | None) -> Iterator[Path]:
         yield Path(directory) / "lines"
 
 
-class _Judged(NamedTuple):
-    """What marks come to."""
-
-    outages: list[Outage]
-    gaps: list[Gap]
-    bad: int
-
-
-def _judge(marks: pa.Table, span: BillSpan, *, now: float) -> _Judged:
-    outages, writers, bad = judge_marks(marks, now=now, since=span.since, before=span.before)
-    return _Judged(
-        merge_outages(sight_outages(outages, writers, now=now, patience=_PATIENCE)),
-        find_gaps(writers, now=now, patience=_PATIENCE),
-        bad,
-    )
-
-
 def _seen_in(span: BillSpan, outages: Sequence[Outage], lines: BillLines) -> list[Outage]:
     """Those that were in a time, or that something of it is paid for."""
     paid = {share.name for share in lines.shares["outage"]}
@@ -125,9 +109,7 @@ def _seen_in(span: BillSpan, outages: Sequence[Outage], lines: BillLines) -> lis
 
 
 def _sum_up(usage: DataFrame, terms: BillTerms) -> DataFrame:
-    """What was used, and what follows from it, by hours. A derived number is a multiple, so that one of sums
-    is the sum of theirs.
-    """
+    """What was used and what follows from it, by hours. A derived number is a multiple, so of sums, too."""
     own = _line("stage", [F.col(name) for name in NUMBERS], derived=False)
     count, units, size = (F.col(name) * _copies(terms) for name in ("count", "units", "bytes"))
     follow = []

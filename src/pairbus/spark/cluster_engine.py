@@ -36,13 +36,13 @@ from pairbus.stores.places import RecordPlace, StoreUri
 from .engine import TICK, BackgroundWork, SyphonEngine, SyphonError
 from .leash.ends import write_place
 from .leash.epochs import deal
-from .leash.leash import Leash
+from .leash.leash import COUNTS, Leash
 from .planner import PlanSource
 from .receipts import compact_receipts, count_receipts
 from .session import check_spark_version, gist, is_remote, java_end
 from .shard import ShardJob
 from .summary import ReceiptCounts
-from .task import RESULT_COUNTS, RESULT_DDL, pump_planned, pump_shard, pump_shards
+from .task import RESULT_DDL, pump_planned, pump_shard, pump_shards
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -133,7 +133,7 @@ class ClusterEngine(SyphonEngine):
             .load()
         )
         pumped = plan.mapInArrow(pump_planned(job), RESULT_DDL)
-        seen = pumped.observe("pairbus", *(F.sum(name).alias(name) for name in RESULT_COUNTS))
+        seen = pumped.observe("pairbus", *(F.sum(name).alias(name) for name in COUNTS))
         return (
             seen.writeStream.queryName(f"{_QUERY} {job.label}")
             .format("noop")
@@ -175,8 +175,7 @@ class ClusterEngine(SyphonEngine):
             compact_receipts(self._spark, place) if isinstance(place, StoreUri) else compact_directory(place)
             for place in places
         ]
-        told = [one.manifest if one.table is None else str(one.table) for one in done]
-        return tuple(filter(None, told))
+        return tuple(one.place for one in done if one.place)
 
     # -- telling
 

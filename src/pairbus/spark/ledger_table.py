@@ -82,9 +82,7 @@ class LedgerTable(NamedTuple):
         return pa.concat_tables([MARKS.empty_table(), *found])
 
     def usage(self, book: OutageBook, span: BillSpan) -> DataFrame:
-        """Operations of a time: sums by the hour, with the names of their outages, as in `USAGE`. Those of
-        one key are to be added up.
-        """
+        """Operations of a time, as `USAGE` has them. Those of one key are to be added up."""
         days, now = self.days, self.now
         since, until = max(EARLIEST, span.since), min(int(latest_at(now)), span.before - 1)
 

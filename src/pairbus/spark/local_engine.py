@@ -47,6 +47,5 @@ class LocalEngine(SyphonEngine):
         """No pump of this process dies alone: what they have told is all."""
 
     def compact(self, places: Sequence[RecordPlace]) -> tuple[str, ...]:
-        done = [compact_plainly(place) for place in places]
-        told = [one.manifest if one.table is None else str(one.table) for one in done]
-        return tuple(filter(None, told))
+        done = map(compact_plainly, places)
+        return tuple(one.place for one in done if one.place)

@@ -64,16 +64,12 @@ class SegmentIntake:
 
 
 def is_small(records: RecordPlace) -> bool:
-    """Whether so little passes through Java that its start takes longer. Rows of a directory pass through
-    Python alone; Java adds up their sums.
-    """
+    """Whether Java takes longer to start than to work. Of a directory it only adds up sums."""
     return not isinstance(records, StoreUri) or sum(open_store(records).list(KIND).values()) < _SMALL
 
 
 def bill_settings(records: RecordPlace) -> dict[str, str]:
-    """What a session needs for a bill. Java takes all the heap that it is given before it tidies up; for sums
-    alone less will do.
-    """
+    """What a session needs for a bill. Java takes all the heap that it is given; for sums less will do."""
     return {} if isinstance(records, StoreUri) else {"spark.driver.memory": "512m"}
 
 
@@ -108,9 +104,7 @@ def load_objects(spark: SparkSession, place: StoreUri) -> DataFrame | None:
 
 
 def read_operations(spark: SparkSession, records: RecordPlace, *, now: float) -> DataFrame:
-    """All rows of the table and of closed segments that no report has taken in yet, each once. What a clock
-    has dated that was wrong by years is a bad row.
-    """
+    """All rows, each once, taken in or not. What a clock dated that was wrong by years is a bad row."""
     if isinstance(records, StoreUri):
         table, segments = load_objects(spark, records), []
     else:
@@ -237,9 +231,7 @@ def _cut(spark: SparkSession, segments: list[Path]) -> list[list[Path]]:
 
 
 def most_tasks(spark: SparkSession, wanted: int) -> int:
-    """How many tasks to have of those that have work. On this machine as many as processors: each has a
-    Python of its own, which takes memory.
-    """
+    """How many tasks to have. Here as many as processors: each has a Python, which takes memory."""
     is_local = (spark.conf.get("spark.master", None) or "local").startswith("local")
     return min(wanted, os.cpu_count() or 1) if is_local else wanted
 

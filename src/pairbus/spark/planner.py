@@ -16,10 +16,9 @@ from pyspark.sql.types import StructType
 
 from pairbus.backlog.served_queue import ServedQueue
 
-from .leash.ends import open_planner, read_place
+from .leash.ends import PlannerTether, open_planner, read_place
 from .leash.epochs import Shard, deal
 from .leash.leash import LeashPlace
-from .leash.tether import PlannerTether
 
 PLAN_DDL = "epoch long, shard int, queues string"
 

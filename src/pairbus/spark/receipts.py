@@ -73,9 +73,7 @@ class ReceiptsRead(NamedTuple):
 
 
 def load_receipts(spark: SparkSession, records: RecordPlace | str) -> DataFrame:
-    """All receipts of a directory or of a store's URI, as they are now; one row for each message that was
-    handled.
-    """
+    """All receipts of a directory or of a store's URI, as they are now; one row for each handled message."""
     return read_receipts(spark, parse_place(records), is_audited=False).rows
 
 

@@ -70,9 +70,7 @@ def pair_of(queue: Column) -> Column:
 def read_redirects(
     spark: SparkSession, records: Sequence[RecordPlace], pairs: Sequence[str]
 ) -> RedirectsRead:
-    """The records of these pairs in all directories and stores. Begins anew when a file is gone that was to
-    be read: it was removed in time, or shipped.
-    """
+    """The records of these pairs in all places. Begins anew when a file was removed in time, or shipped."""
     for _ in range(_READINGS - 1):
         with suppress(FileNotFoundError):
             return _read_redirects(spark, records, pairs)
@@ -133,9 +131,7 @@ class _Source(NamedTuple):
 
 
 class _Found:
-    """What there is in all places. Copies may be anywhere, older than the original, and under other names:
-    every commit counts once.
-    """
+    """What there is in all places. Copies may be anywhere, older, and renamed: every commit counts once."""
 
     def __init__(self) -> None:
         self.gaps: list[str] = []

@@ -140,9 +140,7 @@ def open_spark(
     meanwhile: Sequence[str] = (),
     needs_sql: bool = True,
 ) -> Any:
-    """The same; the SparkContext alone where that is enough and Java has to be started. `meanwhile` names
-    modules to be imported while it starts; they must not import Spark.
-    """
+    """The same; the context alone where that is enough. `meanwhile` are modules that do not import Spark."""
     try:
         import pyspark
         from pyspark.find_spark_home import _find_spark_home

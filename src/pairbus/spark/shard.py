@@ -26,6 +26,7 @@ from pairbus.errors import ConfigurationError, PairbusError, UnreachableError
 from pairbus.ledger.operation_log import OperationLog
 from pairbus.ledger.receipts import ReceiptLog
 from pairbus.ledger.segment import writer_name
+from pairbus.plumbing.tasks import wait_at_most
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import PumpPair
 from pairbus.pump.pump import Pump
@@ -97,9 +98,7 @@ class ShardRun:
             await tether.close()
 
     def _try_records(self) -> None:
-        """On a full disk nothing may be sent: without its receipt it would stay in the backlog, and be sent
-        again with each try.
-        """
+        """On a full disk nothing may be sent: without its receipt it would be sent again with each try."""
         for place in dict.fromkeys(self.job.records):
             if not isinstance(place, StoreUri):
                 try_directory(place, _TRIED_BYTES)
@@ -113,7 +112,7 @@ class ShardRun:
             tether.changed.clear()
             if tether.order == "pause":
                 tether.tell(replace(self._news(), is_resting=True))
-                await _wait(tether.changed, left)
+                await wait_at_most(tether.changed, left)
             elif await self._pump(tether, left):
                 return
 
@@ -203,9 +202,7 @@ class ShardRun:
         return counts
 
     def _latest(self) -> list[PumpSummary]:
-        """Of the last pump of each pair: what waits or cannot be read is still so when the next one begins,
-        and that tells what has become of it.
-        """
+        """Of the last pump of each pair: what waits or cannot be read is so for the next one, too."""
         return self._done[-len(self._pairs()) :]
 
     def _row(self) -> dict[str, Any]:
@@ -225,14 +222,6 @@ class ShardRun:
             "paths": json.dumps(paths),
             "queue_errors": json.dumps(errors),
         }
-
-
-async def _wait(event: asyncio.Event, seconds: float | None) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return
 
 
 def describe_failure(error: Exception) -> str:

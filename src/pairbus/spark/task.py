@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: What Spark is shown of each shard, for `observe`.
-RESULT_COUNTS = COUNTS
-RESULT_DDL = ", ".join(["epoch long", "shard int", *(f"{name} long" for name in RESULT_COUNTS)])
+RESULT_DDL = ", ".join(["epoch long", "shard int", *(f"{name} long" for name in COUNTS)])
 Batches = Iterator["pa.RecordBatch"]
 
 
@@ -71,7 +70,7 @@ def _perform(job: ShardJob, shard: Shard) -> dict[str, int]:
 def _told(row: dict[str, int]) -> pa.RecordBatch:
     import pyarrow as pa  # late: a drain does without
 
-    types = {"epoch": pa.int64(), "shard": pa.int32(), **dict.fromkeys(RESULT_COUNTS, pa.int64())}
+    types = {"epoch": pa.int64(), "shard": pa.int32(), **dict.fromkeys(COUNTS, pa.int64())}
     return pa.RecordBatch.from_pylist([row], schema=pa.schema(types))
 
 

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -43,7 +43,7 @@ from pairbus.stores.places import RecordPlace, parse_place
 
 from .leash.epochs import Shard, deal
 from .peeking import SEEN_DDL, peek_shards
-from .receipts import adopt_all, read_receipts
+from .receipts import ReceiptsRead, adopt_all, read_receipts
 from .redirects import pair_of, read_redirects
 from .spools import read_spools
 
@@ -125,9 +125,7 @@ def verify(
     options: PumpOptions | None = None,
     shards: int = 2,
 ) -> Verdict:
-    """Judge what is recorded in these directories and stores, and what clients have in the spools of their
-    state directories.
-    """
+    """Judge what is recorded in these places, and what clients have in the spools of their `states`."""
     names = [one.name.lower() for one in backlogs]
     if len(set(names)) < len(names):
         raise ConfigurationError(
@@ -167,15 +165,7 @@ def _all_queues(found: Discovery, redirects: DataFrame, names: Sequence[str]) ->
     return [*found.queues, *more]
 
 
-class _Handled(NamedTuple):
-    rows: DataFrame
-    gaps: tuple[str, ...]
-    notes: tuple[str, ...]
-    since: float
-    behind: tuple[str, ...]
-
-
-def _load_handled(spark: SparkSession, records: Sequence[RecordPlace], names: Sequence[str]) -> _Handled:
+def _load_handled(spark: SparkSession, records: Sequence[RecordPlace], names: Sequence[str]) -> ReceiptsRead:
     """Signs by receipts. One that is in two directories is one."""
     frames: list[DataFrame] = []
     gaps: list[str] = []
@@ -202,7 +192,7 @@ def _load_handled(spark: SparkSession, records: Sequence[RecordPlace], names: Se
         }
     )
     rows = _signs(handled.where(F.col("pair").isin(*names)))
-    return _Handled(rows, tuple(gaps), tuple(notes), since, tuple(dict.fromkeys(behind)))
+    return ReceiptsRead(rows, tuple(gaps), tuple(notes), since, tuple(dict.fromkeys(behind)))
 
 
 def _peek(

@@ -1,15 +1,7 @@
 """The backlog and what was written down about it, as views to be asked in SQL.
 
-| view | what it holds |
-| --- | --- |
-| `backlog` | messages of the backlog queues, as their receivers will get them |
-| `dead_letters` | dead letters of the backlog queues, likewise |
-| `receipts` | what pumps have done with each message |
-| `redirects` | what clients have sent to the backlog |
-| `ledger` | billable operations |
-
-The first two are looked at anew with each query, by peek. The others are as they were when the view was made:
-they are read from files that others write.
+`backlog` and `dead_letters` are looked at anew with each query, by peek. The others are as they were when the
+view was made: they are read from files that others write.
 """
 
 from __future__ import annotations

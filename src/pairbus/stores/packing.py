@@ -23,9 +23,7 @@ def pack(name: str, data: bytes) -> bytes:
 
 
 def unpack(name: str, kept: bytes) -> bytes:
-    """What was put under a name. What is damaged comes as it is: no row can be read from it, and its reader
-    says so.
-    """
+    """What was put under a name. What is damaged comes as it is: its reader finds no row in it."""
     if not name.endswith(PACKED):
         return kept
     from pyarrow import BufferReader, CompressedInputStream

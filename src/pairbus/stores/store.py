@@ -81,9 +81,7 @@ class DirectoryStore:
 
 
 def put_anew(store: RecordStore, name: str, data: bytes) -> None:
-    """Replace an object. CallHungError while an abandoned put of the same name is under way: it could replace
-    this one later.
-    """
+    """Replace an object. CallHungError while an abandoned put is under way, which could replace this one."""
     if store.is_being_put(name):
         raise CallHungError(f"cannot put {name} in {store.place}: an earlier put has not ended")
     store.put(name, data)

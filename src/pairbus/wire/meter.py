@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pairbus.ledger.operation_log import OperationRecorder
+from pairbus.ledger.operation_log import OperationSums
 from pairbus.metering import UNIT_BYTES, units
 from pairbus.pairing.failures import Fate
 from pairbus.stages import Region, stages_by_kind
@@ -24,7 +24,7 @@ class Meter:
     __slots__ = ("_namespace", "_recorder", "_stages", "is_on")
 
     def __init__(
-        self, namespace: str = "", recorder: OperationRecorder | None = None, *, region: Region | None = None
+        self, namespace: str = "", recorder: OperationSums | None = None, *, region: Region | None = None
     ) -> None:
         self._namespace = namespace
         self._recorder = recorder

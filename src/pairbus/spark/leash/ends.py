@@ -10,7 +10,9 @@ from pairbus.stores.places import RecordPlace
 
 from .file_tether import FilePlannerTether, FileTether
 from .leash import LeashAddress, LeashDirectory, LeashPlace, PumpSeen
-from .tether import PlannerTether, SocketPlannerTether, SocketTether, Tether
+from .tether import SocketPlannerTether, SocketTether, Tether
+
+PlannerTether = SocketPlannerTether | FilePlannerTether
 
 
 async def hold_leash(

@@ -51,9 +51,7 @@ class Epochs:
     _ends: float = field(default=0.0, init=False)
 
     def left(self, epoch: int, *, now: float, handled: int) -> float:
-        """What is left of an epoch; the first shard that asks begins it. `now` is monotonic, and `handled`
-        counts all messages handled since the start.
-        """
+        """What is left of an epoch, which the first that asks begins; `handled` counts all messages."""
         if epoch != self._epoch:
             self._epoch = epoch
             self._ends = now + self._next_length(handled)

@@ -19,7 +19,7 @@ from pairbus.stores.places import RecordPlace, name_of, parse_place
 from .documents import is_cleared, is_marked, pace_of, read_document, remove_document, write_document
 from .file_leash import ORDER_FILE, PUMP_FILE
 from .leash import LeashDirectory, PumpNews, PumpSeen, not_shared
-from .tether import PlannerTether, Tether
+from .tether import Tether
 
 _LOOK = 0.5
 _FIRST_LOOK = 0.05
@@ -158,8 +158,8 @@ class FileTether(Tether):
             await self._write()
 
 
-class FilePlannerTether(PlannerTether):
-    """Reads the order."""
+class FilePlannerTether:
+    """The planner's end: it reads the order."""
 
     def __init__(self, place: LeashDirectory, *, stale: float | None = None) -> None:
         directory = parse_place(place.directory)

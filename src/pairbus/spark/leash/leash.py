@@ -92,9 +92,7 @@ class PumpSeen(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PumpNews:
-    """What a pump tells every second: what it has counted, how many of its queues have something to move, why
-    it makes no headway, if so, and what waits for which path. One that rests holds nothing.
-    """
+    """What a pump tells every second: `active` queues have something to move; who rests holds nothing."""
 
     counts: Mapping[str, int]
     active: int = 0
@@ -118,9 +116,7 @@ class WaitingPath(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What all pumps together have counted, how many there are, how many of them rest, what driver and pumps
-    cannot do, and what waits.
-    """
+    """What all pumps together have counted; `trouble` is what driver and pumps cannot do."""
 
     counts: Mapping[str, int]
     pumps: int
@@ -179,9 +175,7 @@ class Leash:
         epochs: Epochs | None = None,
         on_row: Callable[[Mapping[str, Any]], None] = lambda row: None,
     ) -> None:
-        """`records` are the places that pumps must share; `host` an address that executors can reach;
-        `on_row` is called on a thread of the leash with the last words of each pump.
-        """
+        """`on_row` is called on a thread of the leash with the last words of each pump."""
         self.records = records
         self._host = host
         self._epochs = epochs or Epochs()

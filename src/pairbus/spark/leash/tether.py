@@ -153,9 +153,7 @@ class SocketTether(Tether):
         self._cut()
 
     async def _hear(self) -> dict[str, Any] | None:
-        """The next line. A driver that answers nothing any more is gone, also if nobody has cut the line: by
-        the time that its lease ends no pump of it may work.
-        """
+        """The next line; None if the driver is gone. When its lease ends no pump of it may work."""
         while True:
             asked = self._asked
             try:
@@ -207,24 +205,15 @@ def _write_proof(place: RecordPlace, proof: str, mark: str) -> None:
         ) from None
 
 
-class PlannerTether(ABC):
+class SocketPlannerTether:
     """The planner's end: it asks whether there is another epoch, and which queues are served in it."""
-
-    @abstractmethod
-    def next_epoch(self) -> list[ServedQueue] | None:
-        """Its queues; None if there is none, because the driver has stopped. UnreachableError if the driver
-        is gone, which ends the query.
-        """
-
-
-class SocketPlannerTether(PlannerTether):
-    """Asks through a connection."""
 
     def __init__(self, address: LeashAddress) -> None:
         self._address = address
         self._stream: TextIO | None = None
 
     def next_epoch(self) -> list[ServedQueue] | None:
+        """Its queues; None if the driver has stopped. UnreachableError, which ends the query, if it died."""
         try:
             answer = self._ask()
         except (OSError, ValueError):  # the connection may be broken, and the driver well
