@@ -19,8 +19,8 @@ from pairbus.cost.estimate import ENVELOPE_BYTES, estimate
 from pairbus.cost.outages import Outage, merge_outages
 from pairbus.cost.page import render_page
 from pairbus.cost.report import Report, report_of
+from pairbus.cost.sheet import PriceStep, Tiers
 from pairbus.cost.system import System
-from pairbus.cost.tiers import PriceStep, Tiers
 from pairbus.ledger.operations import Operation, OutageSpan
 from pairbus.metering import units
 from pairbus.stages import ROLES, Stage

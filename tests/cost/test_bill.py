@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from pairbus.cost.bill import Bill, BillTerms, make_bill, month_of
 from pairbus.cost.outages import Outage, OutageBook, merge_outages
 from pairbus.cost.report import Share, forecast_stages, report_of, step_for, summarize
-from pairbus.cost.sheet import default_sheet
+from pairbus.cost.sheet import PriceStep, Tiers, default_sheet
 from pairbus.cost.system import System
-from pairbus.cost.tiers import PriceStep, Tiers
 from pairbus.ledger.operations import Operation, OutageSpan
 from pairbus.spark.ledger_table import BillSpan
 from pairbus.stages import Stage

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.cost.estimate import Estimate, estimate
-from pairbus.cost.sheet import default_sheet
+from pairbus.cost.sheet import PriceStep, Tiers, default_sheet
 from pairbus.cost.system import System
-from pairbus.cost.tiers import PriceStep, Tiers
 from pairbus.errors import ConfigurationError
 from pairbus.metering import units
 from pairbus.stages import Stage

@@ -20,9 +20,8 @@ from pairbus.cli.main import main
 from pairbus.cost.bill import BillTerms, make_bill
 from pairbus.cost.outages import merge_outages
 from pairbus.cost.report import Report, report_of
-from pairbus.cost.sheet import PriceSheet, default_sheet
+from pairbus.cost.sheet import PriceSheet, PriceStep, Tiers, default_sheet
 from pairbus.cost.system import System
-from pairbus.cost.tiers import PriceStep, Tiers
 from pairbus.ledger.operations import KIND, find_gaps, read_operations, sight_outages
 from pairbus.ledger.segment import SegmentWriter, closed_segments
 from pairbus.spark.bill import bill_ledger

@@ -133,7 +133,8 @@ class App(Applications):
         self._recorder.tell(f"the application runs: {shlex.join(self._arguments)}")
         with suppress(TimeoutError):
             async with asyncio.timeout(_START_LIMIT):
-                while process.returncode is None and not self._has_begun():  # noqa: ASYNC110 - it is a process
+                recorder = self._recorder
+                while process.returncode is None and not (recorder.sent or recorder.arrivals):  # noqa: ASYNC110
                     await asyncio.sleep(_LOOK_PAUSE)
 
     async def _launch(self) -> asyncio.subprocess.Process:
@@ -148,9 +149,6 @@ class App(Applications):
             start_new_session=True,
         )
         return self._process
-
-    def _has_begun(self) -> bool:
-        return bool(self._recorder.sent or self._recorder.arrivals)
 
     async def run(self) -> None:
         """Let it send for as long as the scenario says, or until it ends by itself."""

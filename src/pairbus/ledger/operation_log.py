@@ -191,9 +191,10 @@ class OperationLog(OperationSums):
         self._add_writes(sums, at, is_last=phase == "end")
         self._marked_at = at
         every = max(HEARTBEAT, self._every)
+        operations = [dict(zip(_FIELDS, (*key, *sums[key]), strict=True)) for key in sums]
         return [
             *marks,
-            *(self._row("operation", {"role": self.role, **_values(*item)}) for item in sums.items()),
+            *(self._row("operation", {"role": self.role, **told}) for told in operations),
             self._row("writer", {"role": self.role, "phase": phase, "at": at, "every": every}),
         ]
 
@@ -215,7 +216,3 @@ class OperationLog(OperationSums):
             adopt_segments(self._place, KIND)
         except OSError as error:
             log.warning("cannot adopt the ledger of earlier processes: %s", error)
-
-
-def _values(key: _Key, numbers: list[int]) -> dict[str, Any]:
-    return dict(zip(_FIELDS, (*key, *numbers), strict=True))

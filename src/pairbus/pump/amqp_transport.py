@@ -388,8 +388,9 @@ class AmqpSource:
             singly = [await self._fetch([number]) for number in numbers]
             return [one for some in singly for one in some]
         fetched = {
-            _number(message["message"]): Delivery(message["message"], message["lock-token"].bytes_le)
+            read_postmark(scan(payload)).sequence_number: Delivery(payload, message["lock-token"].bytes_le)
             for message in answer.get("messages", ())
+            for payload in [message["message"]]
         }
         sizes = [len(one.payload) for one in fetched.values()]
         self._transport.meter.note_sizes(self._queue, "delivery", sizes)
@@ -467,11 +468,6 @@ class AmqpDestination:
             self._path, lambda line: SenderLink.open(line, self._path, timeout=timeout)
         )
 
-    @property
-    def max_size(self) -> int | None:
-        link = self._sender.present
-        return link.max_message_size if link is not None else None
-
     async def _get_link(self) -> SenderLink:
         """The link, open. Who waits fails with who opens it: in turn their locks would end meanwhile."""
         tried = self._failures
@@ -527,10 +523,6 @@ def _mark(delivery: Delivery, status: str) -> int:
     """What is put aside for the first time needs none, unless it is a copy that has one of another life."""
     is_needed = delivery.accounted > (status == "defered") or _ACCOUNTED in delivery.payload
     return delivery.accounted if is_needed else 0
-
-
-def _number(payload: bytes) -> int:
-    return read_postmark(scan(payload)).sequence_number
 
 
 def _peeked(payload: bytes) -> Peeked:

@@ -12,6 +12,7 @@ import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pairbus.errors import ConfigurationError
@@ -58,7 +59,8 @@ class Side:
                 "A credential is not sent to other processes. Give the name of its class: "
                 "Side(host='HOST', credential='package.module:Class')"
             )
-        return _restore_side, (self.env, self.host, self.credential, self.ca_file)
+        side = partial(Side, env=self.env, host=self.host, credential=self.credential, ca_file=self.ca_file)
+        return side, ()
 
     def resolve(self, environment: Mapping[str, str] | None = None) -> ResolvedSide:
         """Look up what the names stand for, in this process."""
@@ -74,10 +76,6 @@ class Side:
                 )
         parsed = parse_connection_string(text)
         return ResolvedSide(parsed.endpoint, parsed, self, text)
-
-
-def _restore_side(env: str | None, host: str | None, credential: str, ca_file: str | None) -> Side:
-    return Side(env=env, host=host, credential=credential, ca_file=ca_file)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ import contextlib
 import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from math import ceil, inf
+from operator import attrgetter
 from typing import Any
 
 from pairbus import conditions
@@ -62,10 +63,7 @@ _FIRST_QUIET = 1.0
 # Rule 3: a completion that ends like this is not tried again. And the longest pause before another try.
 _NO_LOCK = {conditions.MESSAGE_LOCK_LOST, conditions.SESSION_LOCK_LOST, conditions.MESSAGE_NOT_FOUND}
 _LONGEST_PAUSE = 5.0
-
-
-def _end_of_lock(held: Parcel) -> float:
-    return held.locked_until
+_end_of_lock = attrgetter("locked_until")
 
 
 class QueuePump:

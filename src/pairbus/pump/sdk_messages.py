@@ -9,6 +9,7 @@ of data sections are the same to the byte both ways.
 from __future__ import annotations
 
 import uuid
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -43,19 +44,13 @@ _TEXT_FIELDS = (
     "group_id",
     "reply_to_group_id",
 )
+_PROPERTIES = [one.name for one in fields(Properties)]
+# What the SDK calls them.
+_OF_ONE_NAME = (types.Int, types.Short, types.Byte, types.ULong, types.UInt, types.UShort, types.UByte)
 _TYPES: dict[type, str] = {
     int: "LONG",
-    types.Int: "INT",
-    types.Short: "SHORT",
-    types.Byte: "BYTE",
-    types.ULong: "ULONG",
-    types.UInt: "UINT",
-    types.UShort: "USHORT",
-    types.UByte: "UBYTE",
-    types.Float: "FLOAT",
     float: "DOUBLE",
-    types.Timestamp: "TIMESTAMP",
-    types.Symbol: "SYMBOL",
+    **{kind: kind.__name__.upper() for kind in (*_OF_ONE_NAME, types.Float, types.Timestamp, types.Symbol)},
 }
 
 
@@ -145,21 +140,7 @@ def to_annotated(payload: bytes) -> AmqpAnnotatedMessage:
         time_to_live=header.ttl,
         first_acquirer=header.first_acquirer,
     )
-    message.properties = AmqpMessageProperties(
-        message_id=properties.message_id,
-        user_id=properties.user_id,
-        to=properties.to,
-        subject=properties.subject,
-        reply_to=properties.reply_to,
-        correlation_id=properties.correlation_id,
-        content_type=properties.content_type,
-        content_encoding=properties.content_encoding,
-        absolute_expiry_time=properties.absolute_expiry_time,
-        creation_time=properties.creation_time,
-        group_id=properties.group_id,
-        group_sequence=properties.group_sequence,
-        reply_to_group_id=properties.reply_to_group_id,
-    )
+    message.properties = AmqpMessageProperties(**{name: getattr(properties, name) for name in _PROPERTIES})
     message.annotations = {str(key): _typed(item) for key, item in sections.annotations.items()}
     own: dict[str | bytes, Any] = {
         str(key): _typed(item) for key, item in sections.application_properties.items()

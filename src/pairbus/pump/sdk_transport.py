@@ -314,7 +314,6 @@ class SdkDestination:
         self._path = path
         self._sender: ServiceBusSender | None = None
         self._lock = asyncio.Lock()
-        self.max_size: int | None = None
 
     async def send(self, units: Sequence[Unit]) -> list[Refusal]:
         outcomes: list[Refusal] = []

@@ -110,10 +110,6 @@ class Destination(Protocol):
     async def send(self, units: Sequence[Unit]) -> list[Refusal]:
         """Send units, all on the way at once and in order; what became of each."""
 
-    @property
-    def max_size(self) -> int | None:
-        """The largest transfer that is taken, once it is known."""
-
     async def close(self) -> None:
         """Let go of the links."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Self
 
 from pairbus.backlog.backlog import Backlog
@@ -74,9 +73,7 @@ class SyphonLeases:
         self._portal.run_within(_DEADLINE, self._start)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         portal, self._portal = self._portal, None
         if portal is not None:
             portal.run_within(2 * _DEADLINE, self._end)

@@ -146,7 +146,8 @@ def _write_days(spark: SparkSession, records: Path, segments: list[Path], *, now
     if again:
         parts = [present[day][0] for day in again if day in present]
         parts += [_day_in(taken, day) for day in again]
-        _write_once(_with_day(spark.read.schema(_TABLE_DDL).parquet(*map(literal, parts))), merged)
+        rows = _once(_with_day(spark.read.schema(_TABLE_DDL).parquet(*map(literal, parts))))
+        rows.repartition("day").write.partitionBy("day").parquet(str(merged))
         _write_briefs(spark, [_day_in(merged, day) for day in sorted(again)], now=now)
     for day in days:
         before = present.get(day)
@@ -245,11 +246,6 @@ def _days_with_copies(spark: SparkSession, taken: Path, days: Mapping[str, Seque
     ids = spark.read.schema("id string, day string").option("basePath", literal(taken))
     copies = ids.parquet(*map(literal, unsure)).groupBy("day", F.xxhash64("id")).count().where("count > 1")
     return found | {row["day"] for row in copies.select("day").distinct().collect()}
-
-
-def _write_once(rows: DataFrame, to: Path) -> None:
-    """Write rows by their days, each once."""
-    _once(rows).repartition("day").write.partitionBy("day").parquet(str(to))
 
 
 def _once(rows: DataFrame) -> DataFrame:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from math import nextafter
 from typing import Any
@@ -49,7 +49,7 @@ def parse_segment(data: bytes, file: str) -> pa.Table:
     """The rows of a segment, in the columns of `SCHEMA`."""
     found = _parse(data)
     if found is None:
-        return _parse_singly(_lines(data), file)
+        return _rows([_parse_line(line) or _bad_row(line, file) for line in _lines(data)])
     sound = _judge(found)
     is_whole = pc.all(sound).as_py() is not False
     good = _without_foreign(found if is_whole else found.filter(sound))
@@ -118,10 +118,6 @@ def _fits(values: pa.ChunkedArray, column: RowColumn) -> Any:
         if column.is_optional
         else pc.fill_null(fits, False)
     )
-
-
-def _parse_singly(lines: Sequence[bytes], file: str) -> pa.Table:
-    return _rows([_parse_line(line) or _bad_row(line, file) for line in lines])
 
 
 def _parse_line(line: bytes) -> dict[str, Any] | None:

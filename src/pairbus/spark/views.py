@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,7 +50,7 @@ def create_views(
         "dead_letters": lambda: _load_queues(spark, backlog, dead_letters="only"),
         "receipts": lambda: _all(load_receipts, spark, places),
         "redirects": lambda: read_redirects(spark, places, [backlog.name]).rows.drop("file"),
-        "ledger": lambda: _all(_load_ledger, spark, places),
+        "ledger": lambda: _all(partial(read_operations, now=time.time()), spark, places),
     }
     for name in names:
         makers[name]().createOrReplaceTempView(name)
@@ -75,10 +75,6 @@ def _load_queues(spark: SparkSession, backlog: Backlog, *, dead_letters: str) ->
     }
     given = {name: value for name, value in options.items() if value is not None}
     return spark.read.format(FORMAT).options(**given).load()
-
-
-def _load_ledger(spark: SparkSession, records: RecordPlace) -> DataFrame:
-    return read_operations(spark, records, now=time.time())
 
 
 def _all(

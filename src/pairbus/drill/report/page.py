@@ -71,6 +71,7 @@ def _head(result: DrillResult) -> str:
         f"<span>{escape(sentence.replace(' s outage', f'{_UNBROKEN}s outage'))}</span>"
         for sentence in sum_up(result)
     )
+    command = f"pairbus drill {shlex.quote(result.scenario)} --seed {result.seed}"
     rest = f'<p class="rest">{escape(tell_rest(result))}</p>' if tell_rest(result) else ""
     return (
         f'<header><p class="eyebrow">Outage drill · {escape(result.scenario)}</p>'
@@ -78,7 +79,7 @@ def _head(result: DrillResult) -> str:
         f'<div class="verdict {style}"><b class="mark">{sign} {word.capitalize()}</b>'
         f"<p>{sentences}</p>{rest}{_broken_promises(result)}</div>"
         f'{figures}<p class="again">Seed {result.seed}. Run it again: '
-        f"<code>{escape(_command(result))}</code></p></header>"
+        f"<code>{escape(command)}</code></p></header>"
     )
 
 
@@ -90,10 +91,6 @@ def _broken_promises(result: DrillResult) -> str:
     more = f"; and {len(broken) - _MOST_NAMED:,} more" if len(broken) > _MOST_NAMED else ""
     kept = f"{len(broken):,} of {count_of(len(result.checks), 'promise', 'promises')}"
     return f'<p class="why"><b>{kept} not kept:</b> {escape(names)}{more}.</p>'
-
-
-def _command(result: DrillResult) -> str:
-    return f"pairbus drill {shlex.quote(result.scenario)} --seed {result.seed}"
 
 
 def _notes(result: DrillResult) -> str:

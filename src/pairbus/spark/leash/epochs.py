@@ -60,8 +60,6 @@ class Epochs:
     def _next_length(self, handled: int) -> float:
         was_busy = handled > self._handled or self._length == 0.0
         self._handled = handled
-        self._length = self.busy if was_busy else self._idle_length()
+        idle = self.longest if self.poll is None else ceil(self.longest / self.poll) * self.poll
+        self._length = self.busy if was_busy else idle
         return self._length
-
-    def _idle_length(self) -> float:
-        return self.longest if self.poll is None else ceil(self.longest / self.poll) * self.poll

@@ -30,7 +30,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from pairbus.backlog.served_queue import ServedQueue
@@ -218,9 +217,7 @@ class Leash:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         portal, self._portal = self._portal, None
         if portal is not None:
             portal.run_within(_DEADLINE, self._close)
