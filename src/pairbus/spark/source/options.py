@@ -1,4 +1,5 @@
-"""What a user can say by `option(…)`: one table, by which it is checked on the driver.
+"""What a user can say by `option(…)`: one table, by which it is checked on the driver. docs/spark-source.md
+says what each of them means.
 
 Options travel with the plan to every executor, so none of them holds a secret: a connection string is given
 by the name of an environment variable of the machines that read or write. What is said wrong is refused with
@@ -47,7 +48,6 @@ class SourceOption:
     name: str
     uses: tuple[Use, ...]
     default: str | None
-    meaning: str
     parse: Callable[[str], Any]
 
 
@@ -141,143 +141,28 @@ def _columns(given: str) -> tuple[str, ...]:
 OPTIONS = {
     option.name: option
     for option in (
-        SourceOption(
-            "connectionStringEnv",
-            _ALL,
-            None,
-            "The name of an environment variable that holds the connection string.",
-            _variable,
-        ),
-        SourceOption(
-            "host",
-            _ALL,
-            None,
-            "Instead: the namespace's host name, such as `contoso.servicebus.windows.net`.",
-            _text,
-        ),
-        SourceOption(
-            "credential",
-            _ALL,
-            "default",
-            "With `host`: `default` for what the environment has, or a class as `package.module:Class`.",
-            _text,
-        ),
-        SourceOption(
-            "caFile", _ALL, None, "The PEM file of the namespace's CA, if it is a private one.", _text
-        ),
-        SourceOption(
-            "entity",
-            _ALL,
-            None,
-            "What to read: `orders`, `orders,payments`, `news/Subscriptions/all`, `orders/$DeadLetterQueue`, "
-            "or patterns such as `*`, `order*` and `news/Subscriptions/*`. What to write to: a queue or "
-            "topic. Also the argument of `load` and `save`.",
-            _entities,
-        ),
-        SourceOption(
-            "deadLetters",
-            ("read",),
-            "no",
-            "`too`: the dead letters of each entity as well; `only`: these alone; `no`: neither.",
-            _one_of("no", "too", "only"),
-        ),
-        SourceOption("columns", _READS, None, "Which columns there are: fewer are cheaper. [all]", _columns),
-        SourceOption(
-            "envelope",
-            _READS,
-            None,
-            "Show messages of backlog queues as they were before they were wrapped, and `path`, `age` and "
-            "`problem`. [true if backlog queues are named]",
-            _boolean,
-        ),
-        SourceOption(
-            "includeScheduled",
-            _READS,
-            None,
-            "Whether messages are read whose time has not come. They get another number when it comes, and a "
-            "stream would have them twice. [true; of a stream, false]",
-            _boolean,
-        ),
-        SourceOption("fromSequenceNumber", _READS, "0", "Read messages from this number on.", _whole(0)),
-        SourceOption(
-            "maxMessages",
-            ("read",),
-            None,
-            "At most so many messages of each entity, by the least numbers. [all]",
-            _whole(1),
-        ),
-        SourceOption(
-            "partitions", _READS, "8", "At most so many partitions of an entity, by number.", _whole(1)
-        ),
-        SourceOption(
-            "maxMessagesPerBatch", ("stream",), None, "At most so many messages in a batch. [all]", _whole(1)
-        ),
-        SourceOption(
-            "startingPosition",
-            ("stream",),
-            "earliest",
-            "Where a new stream begins: `earliest`, or `latest` for what comes from now on.",
-            _one_of("earliest", "latest"),
-        ),
-        SourceOption(
-            "mode",
-            ("stream",),
-            "peek",
-            "`peek` removes nothing; `consume` removes what a finished batch held.",
-            _one_of("peek", "consume"),
-        ),
-        SourceOption(
-            "pollInterval",
-            ("stream",),
-            "1",
-            "Seconds between two looks at entities in which there was nothing new. A look is billed.",
-            _seconds,
-        ),
-        SourceOption(
-            "timeout",
-            _ALL,
-            "60",
-            "For how many seconds a busy or unreachable namespace is tried again, before the task fails.",
-            _seconds,
-        ),
-        SourceOption(
-            "secondary",
-            ("write",),
-            None,
-            "The name of an environment variable that holds the connection string of a pair's secondary: "
-            "the write fails over to it as the paired client does.",
-            _variable,
-        ),
-        SourceOption(
-            "failoverInterval",
-            ("write",),
-            None,
-            "With `secondary`: how many seconds an entity must have failed. [the client's default]",
-            _seconds,
-        ),
-        SourceOption(
-            "primaryName",
-            ("write",),
-            None,
-            "With `secondary`: what begins the names of the backlog queues. [the primary's own name]",
-            _text,
-        ),
-        SourceOption(
-            "errorTable",
-            ("write",),
-            None,
-            "A directory that driver and executors share, or the URI of an object store: rows that no "
-            "namespace would take, such as too large ones, go there as Parquet. [the write fails]",
-            _directory,
-        ),
-        SourceOption(
-            "jobId",
-            ("write",),
-            None,
-            "What begins the message ids of rows without one. A job that is run again with the same id and "
-            "the same rows sends the same ids. [a new one for each write; of a stream, its query and batch]",
-            _job_id,
-        ),
+        SourceOption("connectionStringEnv", _ALL, None, _variable),
+        SourceOption("host", _ALL, None, _text),
+        SourceOption("credential", _ALL, "default", _text),
+        SourceOption("caFile", _ALL, None, _text),
+        SourceOption("entity", _ALL, None, _entities),
+        SourceOption("deadLetters", ("read",), "no", _one_of("no", "too", "only")),
+        SourceOption("columns", _READS, None, _columns),
+        SourceOption("envelope", _READS, None, _boolean),
+        SourceOption("includeScheduled", _READS, None, _boolean),
+        SourceOption("fromSequenceNumber", _READS, "0", _whole(0)),
+        SourceOption("maxMessages", ("read",), None, _whole(1)),
+        SourceOption("partitions", _READS, "8", _whole(1)),
+        SourceOption("maxMessagesPerBatch", ("stream",), None, _whole(1)),
+        SourceOption("startingPosition", ("stream",), "earliest", _one_of("earliest", "latest")),
+        SourceOption("mode", ("stream",), "peek", _one_of("peek", "consume")),
+        SourceOption("pollInterval", ("stream",), "1", _seconds),
+        SourceOption("timeout", _ALL, "60", _seconds),
+        SourceOption("secondary", ("write",), None, _variable),
+        SourceOption("failoverInterval", ("write",), None, _seconds),
+        SourceOption("primaryName", ("write",), None, _text),
+        SourceOption("errorTable", ("write",), None, _directory),
+        SourceOption("jobId", ("write",), None, _job_id),
     )
 }
 _BY_KEY = {name.lower(): option for name, option in OPTIONS.items()}
