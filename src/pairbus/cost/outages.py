@@ -14,44 +14,34 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import takewhile
-from typing import Protocol
 
-from pairbus.ledger.operations import OutageSpan
+from pairbus.ledger.operations import Operation, OutageSpan
 from pairbus.stages import Role, Stage
 
 #: What pumps do to each message that they move.
 MOVING = frozenset(stage for stage in Stage if stage.traits.moves)
 
 
-class Usage(Protocol):
-    """What was used: an operation of the ledger, or a sum of several."""
+@dataclass(frozen=True, slots=True)
+class SlotUse:
+    """A sum of operations over a slot of time, which begins at `minute`."""
 
-    # fmt: off
-    @property
-    def pair(self) -> str: ...
-    @property
-    def role(self) -> Role: ...
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def entity(self) -> str: ...
-    @property
-    def stage(self) -> Stage: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def outage(self) -> str | None: ...
-    @property
-    def minute(self) -> int: ...
-    @property
-    def count(self) -> int: ...
-    @property
-    def units(self) -> int: ...
-    @property
-    def unknown(self) -> int: ...
-    @property
-    def bytes(self) -> int: ...
-    # fmt: on
+    pair: str
+    role: Role
+    namespace: str
+    entity: str
+    stage: Stage
+    kind: str
+    outage: str | None
+    minute: int
+    count: int
+    units: int
+    unknown: int
+    bytes: int
+
+
+#: What was used.
+Usage = Operation | SlotUse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

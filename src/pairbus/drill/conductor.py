@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pairbus.broker.faults.plan import CLEAR, FaultStep
 from pairbus.clock import SystemClock
@@ -29,7 +30,7 @@ from .applications import Applications
 from .audit import audit
 from .bill import sum_up_cost, terms_of
 from .checks import Evidence
-from .engines import Engine
+from .engines import PumpEngine
 from .messages import Resting
 from .picture import Display, DrillPicture
 from .receiver import Receiver
@@ -39,6 +40,12 @@ from .result import Cost, DrainRun, DrillResult, FaultSpan
 from .scenario import EntityPlan, Scenario
 from .stage import DrillStage, count_messages, describe_fault
 from .writeup import write_up
+
+if TYPE_CHECKING:
+    from .spark_engine import SparkEngine
+
+    #: Drains, verifies and bills.
+    Engine = PumpEngine | SparkEngine
 
 _SAMPLE_PAUSE = 0.25
 _LOOK_PAUSE = 0.1

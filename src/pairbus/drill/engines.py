@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pairbus.client.state.directory import records_dir
 from pairbus.cost.bill import BillTerms
@@ -36,34 +36,6 @@ if TYPE_CHECKING:
 PRIMARY_ENV = "PAIRBUS_DRILL_PRIMARY"
 SECONDARY_ENV = "PAIRBUS_DRILL_SECONDARY"
 _PROGRESS = 0.25
-
-
-class Engine(Protocol):
-    """Drains, verifies and bills."""
-
-    name: str
-
-    def start(self) -> None:
-        """Get ready, in the background."""
-
-    async def wait_ready(self) -> None:
-        """Wait until it is; what kept it from being so is raised."""
-
-    @property
-    def moved(self) -> int:
-        """Messages moved by the run that is under way."""
-
-    async def drain(self) -> DrainRun:
-        """Move what lies in the backlog."""
-
-    async def verify(self) -> Verdict | None:
-        """The verdict of the records, if this engine gives one."""
-
-    async def bill(self, sheet: PriceSheet, terms: BillTerms, *, now: float) -> Report:
-        """What was done, priced."""
-
-    async def close(self) -> None:
-        """End, whatever is under way."""
 
 
 def export_namespaces(primary: str, secondary: str) -> None:
@@ -108,6 +80,7 @@ class PumpEngine:
         """It always is."""
 
     async def drain(self) -> DrainRun:
+        """Move what lies in the backlog."""
         pump = Pump(
             self._pair,
             self._queues,
@@ -123,7 +96,7 @@ class PumpEngine:
     def _note(self, summary: PumpSummary) -> None:
         self.moved = summary.moved
 
-    async def verify(self) -> None:
+    async def verify(self) -> Verdict | None:
         return None
 
     async def bill(self, sheet: PriceSheet, terms: BillTerms, *, now: float) -> Report:

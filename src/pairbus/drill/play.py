@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pairbus.cost.sheet import PriceSheet, default_sheet
 from pairbus.errors import ConfigurationError
@@ -14,13 +15,16 @@ from pairbus.plumbing.files import make_directory
 from .app import App, check_command
 from .applications import Applications, Equipment
 from .conductor import Conductor
-from .engines import Engine, PumpEngine, check_spark, export_namespaces
+from .engines import PumpEngine, check_spark, export_namespaces
 from .picture import Display
 from .producer import Producers
 from .recorder import Recorder
 from .result import DrillResult
 from .scenario import Scenario
 from .stage import DrillStage
+
+if TYPE_CHECKING:
+    from .conductor import Engine
 
 #: Looks on while a drill is played: given its stage and its state directory.
 Onlooker = Callable[[DrillStage, Path], AbstractContextManager[object]]

@@ -30,7 +30,6 @@ from pairbus.stores.store import RecordStore, open_store
 
 from .chain import ChainWriter
 from .segment import MAX_AGE, SegmentWriter, encode_row
-from .segment_log import RowWriter
 
 log = logging.getLogger(__name__)
 #: At full rate a few puts a second; a message waits no longer than that for its completion.
@@ -38,25 +37,6 @@ GATHER = 0.2
 #: One put more for so many messages is a hundredth of what they cost by themselves.
 WORTH = 100
 _PUTS = 3
-
-
-def open_writer(
-    place: RecordPlace,
-    kind: str,
-    *,
-    max_age: float = MAX_AGE,
-    clock: Clock | None = None,
-    encode: Callable[[Any], bytes] | None = None,
-    is_chained: bool = False,
-    is_shipped: bool = False,
-) -> RowWriter:
-    """A writer of segments in a directory, which may be shipped from there, or of objects in a store."""
-    make: Callable[..., RowWriter] = (
-        partial(CommitWriter, open_store(place))
-        if isinstance(place, StoreUri)
-        else partial(SegmentWriter, place, is_shipped=is_shipped)
-    )
-    return make(kind, max_age=max_age, clock=clock, encode=encode, is_chained=is_chained)
 
 
 class CommitWriter:
@@ -152,3 +132,26 @@ class CommitWriter:
         self._told, self._anchored = (name, chain.commits) if is_open else (None, None)
         if before is not None and before != name:
             self._store.delete(before)
+
+
+#: Writes rows of one kind somewhere; called by one thread at a time.
+RowWriter = SegmentWriter | CommitWriter
+
+
+def open_writer(
+    place: RecordPlace,
+    kind: str,
+    *,
+    max_age: float = MAX_AGE,
+    clock: Clock | None = None,
+    encode: Callable[[Any], bytes] | None = None,
+    is_chained: bool = False,
+    is_shipped: bool = False,
+) -> RowWriter:
+    """A writer of segments in a directory, which may be shipped from there, or of objects in a store."""
+    make: Callable[..., RowWriter] = (
+        partial(CommitWriter, open_store(place))
+        if isinstance(place, StoreUri)
+        else partial(SegmentWriter, place, is_shipped=is_shipped)
+    )
+    return make(kind, max_age=max_age, clock=clock, encode=encode, is_chained=is_chained)

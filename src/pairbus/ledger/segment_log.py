@@ -19,12 +19,14 @@ import asyncio
 import logging
 import resource
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from pairbus.plumbing.group_commit import GroupCommit
 from pairbus.plumbing.serial_thread import SerialThread
+
+from .commit_objects import RowWriter
 
 log = logging.getLogger(__name__)
 Row = TypeVar("Row")
@@ -34,40 +36,6 @@ _SYNC_AFTER = 0.5
 _LONG, _WARY = 0.005, 30.0
 # Where waits are not counted by thread, those of others count as ours.
 _OURSELVES = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
-
-
-class RowWriter(Protocol):
-    """Writes rows of one kind somewhere; called by one thread at a time."""
-
-    @property
-    def kind(self) -> str:
-        """What they are."""
-
-    @property
-    def max_age(self) -> float:
-        """How long others may have to wait before they see them."""
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether rows that are not to be synced can be kept by a mere write."""
-
-    def begin(self) -> None:
-        """Leave a sign that there is a writer."""
-
-    def gather(self) -> None:
-        """Wait, if that makes the next write one of more rows."""
-
-    def urge(self) -> None:
-        """It does not: all who could come wait. From any thread."""
-
-    def append(self, rows: Iterable[Any], *, is_synced: bool = True) -> None:
-        """Keep these; they are safe when this returns, or, if they are not to be synced, after `sync`."""
-
-    def sync(self) -> None:
-        """Make safe what is not yet."""
-
-    def close(self, *, ends: bool = False) -> object:
-        """Let others see them all."""
 
 
 class SegmentLog(Generic[Row]):

@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -24,11 +23,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-from pairbus.cost.outages import MOVING, OutageBook
+from pairbus.cost.outages import MOVING, OutageBook, SlotUse
 from pairbus.errors import PairbusError
 from pairbus.ledger.columns import columns_of
 from pairbus.ledger.operations import EARLIEST, KIND, OutageMark, WriterMark, is_dated, latest_at
-from pairbus.stages import Role, Stage
+from pairbus.stages import Stage
 
 from .segment_rows import SCHEMA
 
@@ -69,24 +68,6 @@ class Brief(NamedTuple):
 
     sums: pa.Table
     marks: pa.Table
-
-
-@dataclass(frozen=True, slots=True)
-class SlotUse:
-    """One sum: what the rules of the bill ask of it is what they ask of an operation."""
-
-    pair: str
-    role: Role
-    namespace: str
-    entity: str
-    stage: Stage
-    kind: str
-    outage: str | None
-    minute: int
-    count: int
-    units: int
-    unknown: int
-    bytes: int
 
 
 class JudgedMarks(NamedTuple):
