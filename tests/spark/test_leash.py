@@ -19,7 +19,10 @@ import pytest
 
 from pairbus.backlog.served_queue import ServedQueue
 from pairbus.errors import ConfigurationError, UnreachableError
+from pairbus.spark import leases as leases_module
+from pairbus.spark.leases import SyphonLeases
 from pairbus.spark.leash import documents, file_tether
+from pairbus.spark.leash import leash as leash_module
 from pairbus.spark.leash import tether as tether_module
 from pairbus.spark.leash.documents import read_document, write_document
 from pairbus.spark.leash.ends import hold_leash, open_planner, read_place, write_place
@@ -411,3 +414,56 @@ async def test_a_leash_in_a_store_whose_driver_was_killed_is_cut(azurite: str) -
         await expect(tether, "stop")  # what it wrote last is there no more, or for ever
         assert tether.is_cut
         await tether.close()
+
+
+def test_a_leash_that_is_not_cleared_in_time_fails_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store may take longer than anybody waits. What the run has done is done, and no thread is left."""
+
+    class Stuck(FileLeash):
+        orphans = 0.0
+
+        async def _close(self) -> None:
+            await super()._close()
+            await asyncio.Event().wait()
+
+    with Stuck([tmp_path]) as leash:
+        monkeypatch.setattr(leash_module, "_DEADLINE", 0.2)
+    assert leash.pumps() == []
+
+
+def test_leases_that_are_not_given_back_in_time_fail_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stuck(SyphonLeases):
+        async def _end(self) -> None:
+            await asyncio.Event().wait()
+
+    with Leash([tmp_path]) as leash:
+        with Stuck([], leash, run="r", kind="local", leaves_orphans=False, records=[]) as leases:
+            monkeypatch.setattr(leases_module, "_DEADLINE", 0.1)
+        assert leases.are_ours
+
+
+async def test_who_was_not_heard_to_the_end_has_not_said_what_it_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the summary would leave out what that pump has moved: the receipts have to be counted."""
+    monkeypatch.setattr(leash_module, "_SETTLE", 0.1)
+    for leash in (Leash([tmp_path]), FileLeash([tmp_path], stale=STALE)):
+        with leash:
+            pump = PumpSeen(0, 1, 7, "here", 1)
+            tether = await hold_leash(leash.place, [tmp_path], pump=pump, timed=False)
+            await asyncio.to_thread(leash.settle)
+            assert not leash.is_whole
+            await tether.close()
+
+
+def test_a_place_that_cannot_be_read_at_the_end_fails_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FileLeash([tmp_path]) as leash:
+        monkeypatch.setattr(leash, "_read_pumps", lambda: (tmp_path / "gone").read_bytes())
+        leash.settle()
+    assert leash.is_whole

@@ -6,6 +6,7 @@ They are kept on a thread of their own: whatever the driver waits for, they are 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Self
@@ -18,7 +19,7 @@ from pairbus.lease.lease import PairLease
 from pairbus.lease.view import Holder
 from pairbus.ledger.operation_log import OperationLog
 from pairbus.pairing.names import primary_name
-from pairbus.portal import Portal
+from pairbus.portal import Portal, PortalClosed
 from pairbus.pump.amqp_transport import AmqpTransport
 from pairbus.pump.pair import ResolvedSide
 from pairbus.stores.places import RecordPlace
@@ -27,6 +28,7 @@ from pairbus.wire.meter import Meter
 from .engine import TICK
 from .leash.leash import Leash
 
+log = logging.getLogger(__name__)
 _DEADLINE = 10.0
 # A holder that has just died keeps the lease for a lock's duration; then a few seconds until it is asked for.
 ONCE_PATIENCE = LOCK_DURATION + 5.0
@@ -75,11 +77,16 @@ class SyphonLeases:
 
     def __exit__(self, *exception: object) -> None:
         portal, self._portal = self._portal, None
-        if portal is not None:
-            portal.run_within(2 * _DEADLINE, self._end)
-            portal.close(timeout=_DEADLINE)
-        for ledger in self._ledgers:
-            ledger.close()
+        try:
+            if portal is not None:
+                portal.run_within(2 * _DEADLINE, self._end)
+        except PortalClosed as error:  # they end with their locks; what the run has done is done
+            log.warning("the leases could not be given back in time: %s", error)
+        finally:
+            if portal is not None:
+                portal.close(timeout=_DEADLINE)
+            for ledger in self._ledgers:
+                ledger.close()
 
     async def _start(self) -> None:
         self._note()

@@ -22,10 +22,13 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, TypeVar
 
 from pairbus.plumbing.tasks import wait_at_most
+from pairbus.portal import PortalClosed
 from pairbus.stores.places import RecordPlace, write_uri
 
 from .documents import (
@@ -98,9 +101,10 @@ class FileLeash(Leash):
     def orphans(self) -> float:
         return self._stale + ENDING
 
-    def settle(self) -> None:
+    def _hear_out(self) -> None:
         if self._portal is not None:
-            self._portal.run_within(self._stale, self._look)
+            with suppress(PortalClosed):  # a place that does not answer now
+                self._portal.run_within(self._stale, partial(self._try, self._look))
 
     # -- on the loop
 

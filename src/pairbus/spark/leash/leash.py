@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,13 +35,14 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from pairbus.backlog.served_queue import ServedQueue
 from pairbus.plumbing.json_text import parse_json
-from pairbus.portal import Portal
+from pairbus.portal import Portal, PortalClosed
 from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import open_store
 
 from .epochs import Epochs
 from .shares import Shares
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 Order = Literal["run", "pause", "stop"]
 #: What a syphon does under an order, in a word.
@@ -198,7 +200,7 @@ class Leash:
         self.facts: dict[str, Any] = {}
         #: Why no pump will ever work, if one has said so.
         self.final_fault: str | None = None
-        #: Whether each pump that has ended has said what it did.
+        #: Whether each pump has said what it did, when all have ended.
         self.is_whole = True
 
     @property
@@ -211,7 +213,7 @@ class Leash:
     def __enter__(self) -> Self:
         self._portal = Portal("pairbus-leash")
         try:
-            self._portal.run_within(_DEADLINE, self._open)
+            self._portal.run_within(_DEADLINE + self.orphans, self._open)
         except BaseException:
             self._portal.close(timeout=_DEADLINE)
             raise
@@ -220,8 +222,12 @@ class Leash:
     def __exit__(self, *exception: object) -> None:
         portal, self._portal = self._portal, None
         if portal is not None:
-            portal.run_within(_DEADLINE, self._close)
-            portal.close(timeout=_DEADLINE)
+            try:
+                portal.run_within(_DEADLINE + self.orphans, self._close)
+            except PortalClosed as error:  # a later driver clears it; what the run has done is done
+                log.warning("the leash could not be let go in time: %s", error)
+            finally:
+                portal.close(timeout=_DEADLINE)
 
     async def _open(self) -> None:
         self._server = await asyncio.start_server(self._serve, self._host, 0, limit=LINE_LIMIT)
@@ -281,7 +287,11 @@ class Leash:
         return self._call(self._progress)
 
     def settle(self) -> None:
-        """Wait, after the job, until all that its pumps have said is heard."""
+        """Wait, after the job, until all that its pumps have said is heard, or as long as that may take."""
+        self._hear_out()
+        self.is_whole = self.is_whole and not self.progress().pumps
+
+    def _hear_out(self) -> None:
         deadline = time.monotonic() + _SETTLE
         while self.progress().pumps and time.monotonic() < deadline:
             time.sleep(0.02)
