@@ -55,10 +55,7 @@ class BacklogDepth:
 async def read_depth(
     open_administration: OpenAdministration, names: Sequence[str], *, on_request: OnRequest | None = None
 ) -> BacklogDepth:
-    """Ask for the depth of these queues; a secondary that does not tell is no error.
-
-    `on_request` hears of each request.
-    """
+    """The depth of these queues; a secondary that does not tell is no error. `on_request` hears of each."""
     gate = asyncio.Semaphore(_AT_A_TIME)
     async with open_administration() as admin:
 

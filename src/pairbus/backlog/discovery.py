@@ -33,10 +33,7 @@ class Discovery:
 
 
 async def discover(backlogs: Sequence[Backlog], tellers: Sequence[OnRequest] = ()) -> Discovery:
-    """Ask the secondaries which queues there are. Without the right to ask, all below the count count.
-
-    `tellers`, if any, hear of each request, one for each backlog.
-    """
+    """Which queues there are; without the right to ask, all below the count. `tellers` hear of requests."""
     queues: list[ServedQueue] = []
     notes: list[str] = []
     bare: list[str] = []

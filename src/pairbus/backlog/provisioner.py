@@ -151,10 +151,7 @@ class Provisioner:
         random: Callable[[], float] = randomness.random,
         on_request: OnRequest | None = None,
     ) -> None:
-        """`open_administration` makes a client for the secondary, `primary` begins the queues' names.
-
-        Without `create` it only looks.
-        """
+        """`primary` begins the queues' names. Without `create` it only looks."""
         self._open_administration = open_administration
         self._names = backlog_queue_names(primary, count)
         self._primary = primary

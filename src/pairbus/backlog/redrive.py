@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -78,20 +79,20 @@ class DeadLetterChoice:
 class Redriven:
     """How many went back into play, and how many stayed, by reason and path."""
 
-    by_path: dict[tuple[str, str], int] = field(default_factory=dict)
-    left_by_path: dict[tuple[str, str], int] = field(default_factory=dict)
+    by_path: Counter[tuple[str, str]] = field(default_factory=Counter)
+    left_by_path: Counter[tuple[str, str]] = field(default_factory=Counter)
     #: Age in seconds of the oldest of both.
     oldest: dict[tuple[str, str], float] = field(default_factory=dict)
     #: Of those that stayed, how many are meant but did not come: somebody has them locked, or they are new.
     locked: int = 0
 
     @property
-    def redriven(self) -> dict[str, int]:
+    def redriven(self) -> Counter[str]:
         """By reason."""
         return _by_reason(self.by_path)
 
     @property
-    def left(self) -> dict[str, int]:
+    def left(self) -> Counter[str]:
         """By reason."""
         return _by_reason(self.left_by_path)
 
@@ -101,15 +102,8 @@ class Redriven:
         self.oldest[key] = max(self.oldest.get(key, 0.0), age)
 
 
-def _by_reason(counts: dict[tuple[str, str], int]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for (reason, _), count in counts.items():
-        found[reason] = found.get(reason, 0) + count
-    return found
-
-
-def _add(counts: dict[tuple[str, str], int], reason: str, path: str) -> None:
-    counts[reason, path] = counts.get((reason, path), 0) + 1
+def _by_reason(counts: Counter[tuple[str, str]]) -> Counter[str]:
+    return Counter(reason for reason, _ in counts.elements())
 
 
 class _Metronome:
@@ -142,7 +136,8 @@ async def survey_dead_letters(
     async for one in survey_queues(pair, queues, options, now=now, active=False):
         reason, path, age = one.reason or "unknown", path_key(one.path), now - one.enqueued
         done.see(reason, path, age)
-        _add(done.by_path if choice.includes(path, reason, age) else done.left_by_path, reason, path)
+        counts = done.by_path if choice.includes(path, reason, age) else done.left_by_path
+        counts[reason, path] += 1
     return done
 
 
@@ -196,7 +191,7 @@ async def _count_unseen(
             continue
         reason, path, age = one.reason or "unknown", path_key(one.path), now - one.enqueued
         done.see(reason, path, age)
-        _add(done.left_by_path, reason, path)
+        done.left_by_path[reason, path] += 1
         done.locked += choice.includes(path, reason, age)
 
 
@@ -250,7 +245,7 @@ def _sort(
             continue
         held[delivery.lock_token] = delivery
         if is_new:
-            _add(done.left_by_path, reason, path)
+            done.left_by_path[reason, path] += 1
     return chosen
 
 
@@ -263,8 +258,7 @@ async def _move(
     outcomes = await destination.send([Unit([one.payload]) for one in chosen]) if chosen else []
     taken = [one for one, outcome in zip(chosen, outcomes, strict=True) if outcome is None]
     await source.complete([one.delivery for one in taken])
-    for one in taken:
-        _add(done.by_path, one.reason, one.path)
+    done.by_path.update((one.reason, one.path) for one in taken)
     failed = [
         (one.delivery, outcome) for one, outcome in zip(chosen, outcomes, strict=True) if outcome is not None
     ]

@@ -183,12 +183,9 @@ def _sum_up(usages: Iterable[Usage], book: OutageBook, terms: BillTerms) -> dict
 
 
 def _add(sums: dict[_Key, list[int]], key: _Key, numbers: tuple[int, int, int, int]) -> None:
-    found = sums.get(key)
-    if found is None:
-        sums[key] = list(numbers)
-    else:
-        for index, number in enumerate(numbers):
-            found[index] += number
+    found = sums.setdefault(key, [0] * len(numbers))
+    for index, number in enumerate(numbers):
+        found[index] += number
 
 
 def _by_hour(sums: Mapping[_Key, Sequence[int]]) -> dict[int, Amounts]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
@@ -217,10 +218,9 @@ def step_for(hours: Sequence[int]) -> int:
 
 def _make_timeline(usages: Iterable[Usage], step: int) -> list[Tick]:
     """What each stage used, step by step."""
-    sums: dict[tuple[int, Stage], int] = {}
+    sums = Counter[tuple[int, Stage]]()
     for usage in usages:
-        key = (usage.minute // step * step, usage.stage)
-        sums[key] = sums.get(key, 0) + usage.units
+        sums[usage.minute // step * step, usage.stage] += usage.units
     return [Tick(*key, sums[key]) for key in sorted(sums)]
 
 
@@ -233,18 +233,16 @@ def forecast_stages(
     days: dict[str, set[int]] = {}
     for hour in hours:
         days.setdefault(month_of(hour), set()).add(hour // _DAY)
-    expected: dict[Stage, int] = {}
+    expected, billed = Counter[Stage](), Counter[str]()
     for some in days.values():
         part = replace(system, days=len(some), outages=system.outages * len(some) / system.days)
-        for row in estimate(part, sheet).stages:
-            expected[row.stage] = expected.get(row.stage, 0) + row.operations
-    billed: dict[str, int] = {}
+        expected.update({row.stage: row.operations for row in estimate(part, sheet).stages})
     for share in by_stage:
-        billed[share.name] = billed.get(share.name, 0) + share.units
+        billed[share.name] += share.units
     return [
-        Forecast(stage, expected.get(stage, 0), billed.get(stage.words, 0))
+        Forecast(stage, expected[stage], billed[stage.words])
         for stage in Stage
-        if expected.get(stage) or billed.get(stage.words)
+        if expected[stage] or billed[stage.words]
     ]
 
 

@@ -116,10 +116,7 @@ def read_spool(state: Path) -> list[Resting]:
 
 
 def read_redirects(state: Path) -> dict[tuple[str, str], str]:
-    """By which backlog queue each redirected message went, by path and id; what may have gone by another way
-    before, unanswered, has a way of its own. Reads what is closed, and what a client that is gone has left
-    open.
-    """
+    """By which backlog queue redirected messages went; those that may have gone two ways have their own."""
     directory = records_dir(state)
     adopt_segments(directory, REDIRECTS)
     queues: dict[tuple[str, str], str] = {}

@@ -397,9 +397,7 @@ class SegmentData(NamedTuple):
 
 
 class ChainAudit(NamedTuple):
-    """What is wrong with chains, what is worth knowing, how far each one goes, how many rows have none, which
-    segments were edited, and the commits that stand in each.
-    """
+    """What is wrong, what else to know, how far chains go, rows without one, and what stands where."""
 
     gaps: list[str]
     notes: list[str]

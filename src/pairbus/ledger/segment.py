@@ -66,10 +66,7 @@ class SegmentWriter:
         is_chained: bool = False,
         is_shipped: bool = False,
     ) -> None:
-        """`directory` is made with the first row; `kind` begins the name of each file; `encode` writes
-        a row as a line of JSON, with its newline. `is_chained`: see `chain`. `is_shipped`: a lock tells
-        whoever ships the rows that this writer lives.
-        """
+        """`encode` writes a row as a line. `is_shipped`: a lock tells who ships the rows that this lives."""
         if not kind.isalnum():  # a dash ends the kind in the file's name
             raise ValueError(f"the kind of a segment is made of letters and digits, not {kind!r}")
         self.directory = directory

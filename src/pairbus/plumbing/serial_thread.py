@@ -18,10 +18,7 @@ T = TypeVar("T")
 
 
 class SerialThread:
-    """One daemon thread, which lives from the first piece of work to `rest`, and again from the next one on.
-
-    So work is never refused, and two pieces never run side by side.
-    """
+    """One daemon thread, from the first work to `rest`, and again: nothing is refused, nothing overlaps."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -33,10 +33,7 @@ _LARGEST = sys.float_info.max
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """What is wrong in a table: with the value at `value`, or with the whole where that is empty.
-
-    The text names the value, and not the table.
-    """
+    """What is wrong in a table: with the value at `value`, which `text` names, or with the whole."""
 
     table: TomlPlace
     value: TomlPlace

@@ -49,7 +49,6 @@ from .unwrapping import (
     open_envelope,
     read_accounted,
     read_address,
-    read_delivery_count,
     read_postmark,
 )
 
@@ -69,7 +68,7 @@ _LONGEST_LOCK = 60.0
 
 
 class Stray(NamedTuple):
-    """A message that comes to no lane: moved already, put aside before (`is_fetched`), a suspect by rule 5."""
+    """A message that comes to no lane: moved already, put aside before (`is_fetched`), or a suspect."""
 
     delivery: Delivery
     mark: Postmark
@@ -183,7 +182,7 @@ class Intake:
             held.was_deferred = fetched
         else:
             held = self._lanes.in_hand(mark.sequence_number)
-        count = read_delivery_count(sections)
+        count = sections.header.delivery_count
         delivery.accounted = count + 1
         if held is not None:
             if count > held.delivery.accounted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
@@ -234,10 +235,9 @@ class Pump:
                 self._on_progress(summary)
 
     def _summary(self, station: Station) -> PumpSummary:
-        waiting: dict[str, int] = {}
+        waiting = Counter[str]()
         for pump in self._pumps:
-            for path, count in pump.lanes.deferred_by_path().items():
-                waiting[path] = waiting.get(path, 0) + count
+            waiting.update(pump.lanes.deferred_by_path())
         now = self._clock.monotonic()
         summary = station.tally.summary(now, waiting)
         handled = summary.moved + summary.dead_lettered

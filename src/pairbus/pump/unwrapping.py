@@ -247,22 +247,6 @@ def _learn_shape(data: bytes, places: dict[str, int]) -> None:
         _shapes[len(data)] = _StampShape(data, found)
 
 
-_delivery_counts: dict[bytes, int] = {}
-
-
-def read_delivery_count(sections: MessageSections) -> int:
-    """How often a message was delivered before. Nearly all have the same header, which is read once."""
-    data = sections.header_bytes
-    count = _delivery_counts.get(data)
-    if count is None:
-        count = sections.header.delivery_count
-        if len(data) <= _MEMO_BYTES:
-            if len(_delivery_counts) >= _MEMO_SIZE:
-                _delivery_counts.clear()
-            _delivery_counts[data] = count
-    return count
-
-
 def read_accounted(sections: MessageSections) -> int | None:
     """Deliveries that the last pump has accounted for, if it said so. For messages that were opened."""
     found = _read_letter(sections.application_properties_bytes).aliases.get(ACCOUNTED)

@@ -58,10 +58,7 @@ def bill_ledger(
     month: str | None = None,
     out: Path | None = None,
 ) -> BillRun:
-    """Take in what is new, and bill all that there is, or one month of it (`2026-11`).
-
-    With `out` the lines are written there, as Parquet and as CSV.
-    """
+    """Take in what is new, and bill all, or one month (`2026-11`); with `out` lines go there, too."""
     terms = terms or BillTerms()
     intake = take_segments(spark, records, now=now)
     ledger = LedgerTable.open(spark, records, now=now)

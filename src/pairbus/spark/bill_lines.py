@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import shutil
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -84,10 +84,9 @@ class BillLines:
 
     def timeline(self, step: int) -> list[Tick]:
         """What each stage used, in steps of whole hours."""
-        ticks: dict[tuple[int, Stage], int] = {}
+        ticks = Counter[tuple[int, Stage]]()
         for (hour, stage), units in self._units.items():
-            key = hour - hour % step, Stage[stage.upper()]
-            ticks[key] = ticks.get(key, 0) + units
+            ticks[hour - hour % step, Stage[stage.upper()]] += units
         return [Tick(*key, ticks[key]) for key in sorted(ticks)]
 
 
@@ -149,7 +148,7 @@ class _Sums:
     """Rule 3."""
 
     def __init__(self) -> None:
-        self.units: dict[tuple[int, str], int] = {}
+        self.units = Counter[tuple[int, str]]()
         self._ways: dict[str, dict[tuple[Any, ...], tuple[Any, ...]]] = {way: {} for way in WAYS}
 
     def add(self, lines: pa.Table) -> pa.Table:
@@ -160,7 +159,7 @@ class _Sums:
                 sums[key] = numbers if before is None else tuple(map(add, before, numbers))
         recorded = lines.filter(pc.invert(lines["derived"]))
         for (hour, stage), (units,) in _add_up(recorded, ["hour", "stage"], ["units"]):
-            self.units[hour, stage] = self.units.get((hour, stage), 0) + units
+            self.units[hour, stage] += units
         return lines
 
     def shares(self) -> dict[str, list[Share]]:

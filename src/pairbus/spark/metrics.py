@@ -68,10 +68,7 @@ def _labelled(progress: SyphonProgress) -> Iterator[Metric]:
 
 @contextmanager
 def served_metrics(syphon: Syphon, port: int) -> Iterator[int]:
-    """Serve them on the loopback, on a thread of their own, until the block ends; on which port.
-
-    UnreachableError if the port is taken.
-    """
+    """Serve them on the loopback until the block ends; on which port. UnreachableError if it is taken."""
     registry = CollectorRegistry()
     registry.register(SyphonCollector(syphon))
     try:

@@ -168,10 +168,7 @@ def _day_in(directory: Path, day: str) -> Path:
 def _write_segments(
     spark: SparkSession, segments: list[Path], to: Path, *, now: float
 ) -> dict[str, list[bool]]:
-    """Put the rows of segments into directories of their days; for each day, in order, whether each part of
-    it has its rows once. A task that is tried again writes the same files, each of which gets its name when
-    it is whole.
-    """
+    """Put rows into their days; for each, whether its parts have rows once. A task may be tried again."""
     parts = _cut(spark, segments)
 
     def write(batches: ArrowBatches) -> ArrowBatches:
@@ -249,9 +246,7 @@ def _days_with_copies(spark: SparkSession, taken: Path, days: Mapping[str, Seque
 
 
 def _once(rows: DataFrame) -> DataFrame:
-    """Rows, each once. Of those that have one id and are not alike the greatest stays; the others are bad,
-    and keep their id. One shuffle is enough.
-    """
+    """Rows, each once: of those with one id the greatest stays, the others are bad. One shuffle is enough."""
     alike = rows.repartition("day", "id").dropDuplicates()
     order = [F.col(name).desc() for name in COLUMNS]
     place = F.row_number().over(Window.partitionBy("day", "id").orderBy(*order))

@@ -61,9 +61,7 @@ _PATIENCE = 60.0
 
 
 class ReceiptsRead(NamedTuple):
-    """All receipts of a directory, as they were at one moment, what is wrong with them, what else is worth
-    knowing, since when there are all, 0 if nothing was ever removed, and what hosts have not shipped yet.
-    """
+    """All receipts at one moment; `since` when there are all, and who is `behind` in shipping."""
 
     rows: DataFrame
     gaps: tuple[str, ...]
@@ -147,10 +145,7 @@ def _judge(
 
 
 def count_receipts(spark: SparkSession, records: Sequence[RecordPlace], *, run: str) -> ReceiptCounts:
-    """What the pumps of one run have done: the names of such writers begin with that of the run.
-
-    Names and not times tell whose a receipt is: machines differ in their clocks, and others write meanwhile.
-    """
+    """What the pumps of a run have done, by their names, not by times: clocks of machines differ."""
     adopt_all(records, KIND)
     rows = [load_receipts(spark, one) for one in records]
     mine = _distinct(reduce(DataFrame.unionByName, rows).where(F.col("writer").startswith(run)))
@@ -218,10 +213,7 @@ def _with_moments(rows: DataFrame) -> DataFrame:
 
 
 def _distinct(rows: DataFrame) -> DataFrame:
-    """Of rows for one message the last one counts that says what became of it, and sums up the others.
-
-    The same row may be in two places, after a crash in a compaction or by copied directories.
-    """
+    """The last row of a message that says what became of it, with the sums of the others, each once."""
     rows = rows.groupBy("op", "writer", "moved", "outcome").agg(
         F.max(F.struct(*(F.coalesce(name, F.lit(0)).alias(name) for name in _SUMS))).alias("sums"),
         F.first(F.struct(*_COLUMNS)).alias("row"),

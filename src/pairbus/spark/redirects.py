@@ -52,9 +52,7 @@ _READINGS = 5
 
 
 class RedirectsRead(NamedTuple):
-    """The records of some pairs with `pair` beside them, the gaps, what else is worth knowing, and since when
-    there are all; 0 if nothing was ever removed.
-    """
+    """Records of some pairs with `pair` beside them; `since` when there are all, 0 if none was removed."""
 
     rows: DataFrame
     gaps: tuple[str, ...]

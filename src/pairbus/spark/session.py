@@ -76,10 +76,7 @@ _started: list[subprocess.Popen[bytes]] = []
 
 
 def java_end() -> str | None:
-    """How the Java that was started last has ended, in words; None while it runs, or if none was started.
-
-    For whoever has met an error: a process that dies closes its sockets before it can be seen to have ended.
-    """
+    """How the Java started last has ended, in words, if it has; one that dies closes its sockets first."""
     if not _started:
         return None
     try:

@@ -125,7 +125,7 @@ def verify(
     options: PumpOptions | None = None,
     shards: int = 2,
 ) -> Verdict:
-    """Judge what is recorded in these places, and what clients have in the spools of their `states`."""
+    """Judge what is recorded in `records`, and what clients have in the spools of their state directories."""
     names = [one.name.lower() for one in backlogs]
     if len(set(names)) < len(names):
         raise ConfigurationError(

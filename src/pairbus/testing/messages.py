@@ -5,7 +5,7 @@ locked or taken by it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,24 +89,6 @@ def assert_messages(
             return len(found) == expected
         return [one.body for one in found] == [_bytes(body) for body in expected]
 
-    return _await(namespace, path, is_so, expected=expected, dead_letters=dead_letters, within=within)
-
-
-def assert_empty(namespace: NamespaceHandle, path: str, *, within: float = _PATIENCE) -> None:
-    """Wait until a path has neither messages nor dead letters."""
-    assert_messages(namespace, path, expected=0, within=within)
-    assert_messages(namespace, path, expected=0, dead_letters=True, within=within)
-
-
-def _await(
-    namespace: NamespaceHandle,
-    path: str,
-    is_so: Callable[[list[SeenMessage]], bool],
-    *,
-    expected: object,
-    dead_letters: bool,
-    within: float,
-) -> list[SeenMessage]:
     deadline = time.monotonic() + within
     while not is_so(found := messages_in(namespace, path, dead_letters=dead_letters)):
         if time.monotonic() >= deadline:
@@ -115,6 +97,12 @@ def _await(
             raise AssertionError(f"{path} of {namespace.name} has other {what} than {expected!r}:\n{there}")
         time.sleep(_PAUSE)
     return found
+
+
+def assert_empty(namespace: NamespaceHandle, path: str, *, within: float = _PATIENCE) -> None:
+    """Wait until a path has neither messages nor dead letters."""
+    assert_messages(namespace, path, expected=0, within=within)
+    assert_messages(namespace, path, expected=0, dead_letters=True, within=within)
 
 
 def _bytes(body: str | bytes) -> bytes:

@@ -98,11 +98,7 @@ def find_outage(result: DrillResult) -> float:
 
 
 def find_failover(result: DrillResult) -> float | None:
-    """How long the slowest failover took, from the fault that brought it; None if there was none.
-
-    A fault that comes and goes by itself brings several. From the second on they are counted from the moment
-    at which the entity ceased to be healthy.
-    """
+    """How long the slowest failover took, from its fault, or, again, from the end of health; None if none."""
     found, healthy = [], dict[tuple[str, str], StateSpan]()
     for span in sorted(result.states, key=lambda span: span.begins):
         lane = (span.path, span.client)

@@ -9,10 +9,7 @@ _MARKS = " ▁▂▃▄▅▆▇█"
 
 
 class Trail:
-    """Sums that are told now and then, kept by slots of time.
-
-    When the slots no longer fit, each two become one: the whole drill is always in view.
-    """
+    """Sums by slots of time. When those no longer fit each two become one: the whole drill is in view."""
 
     def __init__(self, places: int) -> None:
         self._places = places

@@ -169,10 +169,7 @@ class MessagePage:
 
     @cached_property
     def bodies(self) -> list[bytes | MessageSections]:
-        """The data of each message; a message whose body is anything but one section of data, as a whole.
-
-        Bodies that were compressed for the stay in a backlog queue are expanded.
-        """
+        """The data of each message, expanded; one whose body is not one section of data, as a whole."""
         found: list[bytes | MessageSections] = [
             payload[at:] if at else scan(payload)
             for payload, at in zip(self.payloads, self._sections.data_at, strict=True)

@@ -47,10 +47,7 @@ def cut_page(payloads: Sequence[bytes]) -> PageSections:
 
 
 def _cut_alike(payloads: Sequence[bytes], first: Cut) -> PageSections | None:
-    """Those of messages whose sections are as long as the first one's; None if one of them has others.
-
-    A page of an entity is mostly that, and is then cut without a line of Python for each message.
-    """
+    """Those of messages with sections as long as the first one's, without a line of Python for each."""
     *sections, data_at = first
     if not isinstance(data_at, int) or not data_at:
         return None
