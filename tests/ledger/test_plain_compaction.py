@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
@@ -21,6 +23,7 @@ from pairbus.ledger.columns import columns_of
 from pairbus.ledger.commit_objects import CommitWriter
 from pairbus.ledger.plain_compaction import (
     _COLUMNS,
+    ReadyRows,
     _Batch,
     _write_days,
     compact_directory,
@@ -136,7 +139,7 @@ def test_arrow_and_a_row_after_the_other_read_the_same(odd: list[dict[str, Any]]
     data = ("".join(json.dumps(one) + "\n" for one in rows) + end).encode("utf-8", "surrogatepass")
     batch = _Batch()
     batch.add(data)
-    told = encode_rows(data)
+    told = encode_rows([data])
     if told is not None:
         assert not batch.bad
         singly = encode_table(_COLUMNS, batch.rows)
@@ -146,7 +149,93 @@ def test_arrow_and_a_row_after_the_other_read_the_same(odd: list[dict[str, Any]]
 def test_rows_as_they_should_be_go_through_arrow() -> None:
     rows = [row(1), {**row(2), "session": None, "enqueued": 3, "further": "é"}, {**row(3), "reason": "é"}]
     data = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in rows).encode()
-    assert encode_rows(data) is not None
+    assert encode_rows([data]) is not None
+
+
+def close_segment(directory: Path, *rows: dict[str, Any]) -> Path:
+    writer = SegmentWriter(directory, KIND, is_chained=True)
+    writer.append(rows)
+    closed = writer.close(ends=True)
+    assert closed is not None
+    return closed
+
+
+def table_ids(directory: Path) -> list[str]:
+    files = RecordFiles.list(directory, KIND)
+    assert files.audit(must_succeed=False).gaps == []
+    return ids(files.table.files)
+
+
+def test_what_is_ready_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        close_segment(tmp_path, row(2 * number), row(2 * number + 1))
+    ready = ReadyRows()
+    for _ in range(4):
+        ready.add(tmp_path)
+    last = close_segment(tmp_path, row(6), row(3))
+    read = list[bytes]()
+
+    def encode(blocks: Iterable[bytes]) -> bytes | None:
+        read.extend(blocks)
+        return encode_rows(read)
+
+    monkeypatch.setattr(plain_compaction, "encode_rows", encode)
+    rows = [line for line in last.read_bytes().splitlines() if b'"op"' in line]
+    assert compact_directory(tmp_path, ready).segments == 4
+    assert b"".join(read).splitlines() == rows
+    assert table_ids(tmp_path) == [f"m{number}" for number in range(7)], "and m3 once"
+
+
+def test_what_is_ready_counts_only_for_the_file_that_was_read(tmp_path: Path) -> None:
+    gone, other = close_segment(tmp_path, row(1)), close_segment(tmp_path / "elsewhere", row(2))
+    ready = ReadyRows()
+    ready.add(tmp_path)
+    data = other.read_bytes()
+    assert len(data) == gone.stat().st_size
+    gone.write_bytes(data)
+    os.utime(gone, (0, 0))  # clocks may stand still for milliseconds
+    assert ready.take(gone) is None
+
+
+def test_a_segment_with_rows_that_are_none_is_not_made_ready(tmp_path: Path) -> None:
+    close_segment(tmp_path, row(1), {**row(2), "moved": "soon"})
+    ready = ReadyRows()
+    ready.add(tmp_path)
+    ready.add(tmp_path)
+    assert compact_directory(tmp_path, ready).bad == 1
+    assert table_ids(tmp_path) == ["m1"]
+
+
+def test_no_more_is_made_ready_than_there_is_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segments = [close_segment(tmp_path, row(number)) for number in range(3)]
+    monkeypatch.setattr(plain_compaction, "_MOST_READY", 1)
+    ready = ReadyRows()
+    for _ in range(3):
+        ready.add(tmp_path)
+    assert sum(ready.take(segment) is not None for segment in segments) == 1
+
+
+def test_small_files_are_joined_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_compaction, "_MANY_FILES", 6)
+    for number in range(6):
+        close_segment(tmp_path, {**row(number), "enqueued": number * DAY})
+        compact_directory(tmp_path)
+    size = sum(path.stat().st_size for path in RecordFiles.list(tmp_path, KIND).table.files[:2])
+    monkeypatch.setattr(plain_compaction, "_SMALL", size)
+    close_segment(tmp_path, {**row(6), "enqueued": 6 * DAY})
+    joined = []
+
+    def join(files: list[bytes]) -> bytes:
+        joined.append(len(files))
+        return join_tables(files)
+
+    monkeypatch.setattr(plain_compaction, "join_tables", join)
+    compact_directory(tmp_path)
+    assert max(joined) <= 3
+    assert sum(joined) == 6
+    assert table_ids(tmp_path) == [f"m{number}" for number in range(7)]
 
 
 MESSAGES = st.builds(

@@ -14,8 +14,9 @@ import pytest
 
 from pairbus.errors import UnreachableError
 from pairbus.ledger.generation import Compaction
-from pairbus.ledger.plain_compaction import compact_directory
+from pairbus.ledger.plain_compaction import ReadyRows, compact_directory
 from pairbus.ledger.receipts import Receipt, ReceiptLog
+from pairbus.ledger.segment import closed_segments
 from pairbus.spark import (
     Backlog,
     PumpOptions,
@@ -192,6 +193,38 @@ async def write_receipts(records: Path, writer: str, *, moved: float) -> None:
     ]
     await log.append(rows)
     await log.close()
+
+
+def test_segments_that_are_closed_during_a_drain_are_read_before_its_end(
+    spark: Any, full_bus: Bus, pair: PumpPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that the last ones alone are left to be read when the last message is settled."""
+    added, taken = list[Path](), list[str]()
+
+    class Watched(ReadyRows):
+        def add(self, directory: Path) -> None:
+            super().add(directory)
+            added.append(directory)
+
+        def take(self, segment: Path) -> bytes | None:
+            file = super().take(segment)
+            if file is not None:
+                taken.append(segment.name)
+            return file
+
+    monkeypatch.setattr(cluster_engine, "ReadyRows", Watched)
+    records = tmp_path / "records"
+    asyncio.run(write_receipts(records, "before", moved=time.time()))
+    (segment,) = closed_segments(records, "receipts")
+    full_bus.put(letters(70))
+    full_bus.primary.faults.set("refuse")
+    options = PumpOptions(patience=300.0, first_back_off=0.1)
+    with running(Syphon(spark, pair, state=tmp_path, options=options), once=True) as done:
+        until(lambda: bool(added))
+        full_bus.primary.faults.clear()
+    assert done[0].moved == 70
+    assert segment.name in taken
+    assert_receipts(records, moved=75)
 
 
 def test_a_compaction_that_fails_ends_nothing_and_is_tried_again(

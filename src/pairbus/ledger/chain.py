@@ -135,7 +135,7 @@ class ChainWriter:
         """The line that follows these rows. The chain has grown when `keep` is called."""
         self._tried += 1
         told = _tell_link(self.writer, self._tried, self.commits, rows, self._hash)
-        own = seal_of(told + data)
+        own = seal_of(told, data)
         self._growth = (self._tried, own, self._rows + rows)
         return _write_link(told, own)
 
@@ -191,11 +191,11 @@ def is_link(line: bytes) -> bool:
 
 def without_links(data: bytes) -> bytes:
     """The rows of a segment alone."""
-    end, rows = 0, []
+    whole, end, rows = memoryview(data), 0, []
     for first, after in _find_links(data):
-        rows.append(data[end:first])
+        rows.append(whole[end:first])
         end = after
-    return b"".join((*rows, data[end:]))
+    return b"".join((*rows, whole[end:]))
 
 
 def _find_links(data: bytes) -> Iterator[tuple[int, int]]:
@@ -292,12 +292,12 @@ def is_unchained(key: CommitKey) -> bool:
     return key[:2] == ("", 0)
 
 
-def split_commits(place: str, data: bytes) -> Iterator[tuple[ChainCommit, bytes]]:
+def split_commits(place: str, data: bytes) -> Iterator[tuple[ChainCommit, memoryview]]:
     """The same, each with its rows."""
     name = _NAME.match(Path(place).name)
-    end = 0
+    whole, end = memoryview(data), 0  # rows are all that there is of a segment, and not copied
     for first, after in _find_links(data):
-        rows = data[end:first]
+        rows = whole[end:first]
         found = _read_commit(data[first:after], rows, place)
         if name and found.is_sound and (found.writer != name[1] or found.number < int(name[2])):
             misplaced = f"commit {found.number} of {found.writer} does not belong there,"
@@ -306,7 +306,7 @@ def split_commits(place: str, data: bytes) -> Iterator[tuple[ChainCommit, bytes]
         end = after
     if end < len(data):
         loose = data.count(b"\n", end) + (not data.endswith(b"\n"))
-        yield ChainCommit(0, "", 0, "", "", place, f"{loose:,} lines without a link are"), data[end:]
+        yield ChainCommit(0, "", 0, "", "", place, f"{loose:,} lines without a link are"), whole[end:]
 
 
 class _LinkTold(NamedTuple):
@@ -320,7 +320,7 @@ class _LinkTold(NamedTuple):
     hash: str
 
 
-def _read_commit(line: bytes, rows: bytes, place: str) -> ChainCommit:
+def _read_commit(line: bytes, rows: memoryview, place: str) -> ChainCommit:
     try:
         link: dict[str, Any] = parse_json(line)["chain"]
         check_version(link["v"], place)
@@ -332,8 +332,8 @@ def _read_commit(line: bytes, rows: bytes, place: str) -> ChainCommit:
         return ChainCommit(0, "", 0, "", "", place, "a link cannot be read")
     told = _tell_link(writer, number, after, count, before)
     complaint = ""
-    if line != _write_link(told, own) or seal_of(told + rows) != own:
-        left = rows.count(b"\n")
+    if line != _write_link(told, own) or seal_of(told, rows) != own:
+        left = bytes(rows).count(b"\n")
         complaint = f"commit {number} of {writer} was edited, of whose {count:,} rows {left:,} are left,"
     return ChainCommit(number, writer, after, before, own, place, complaint)
 

@@ -8,6 +8,8 @@
 3. An engine without Spark does it when there is enough to be worth it. Until then segments and objects are
    read as they are.
 4. Segments whose rows are all as they should be go through Arrow, all at once; others row by row.
+5. Most of the work is to read segments, and can be done before the compaction, as soon as they are closed.
+   What comes of it is kept in memory, and nobody sees it.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +51,9 @@ WORTHWHILE = 50
 _MOST_ROWS = 200_000
 _MANY_FILES = 16
 _SMALL = 16 << 20
-# Bytes of segments that are read at once.
+# Bytes of segments that are read at once, and of files that are ready: rows of some hundred segments.
 _BYTES = 64 << 20
+_MOST_READY = 64 << 20
 _AT_A_TIME = 256
 _COLUMNS = {name: None if one.is_moment else one.plain for name, one in columns_of(Receipt).items()}
 _OP = "op"
@@ -68,9 +73,43 @@ def compact_plainly(place: RecordPlace) -> Compaction:
     return begin_anew(store, lambda: compact_store(store, KIND, _write_days))
 
 
-def compact_directory(directory: Path) -> Compaction:
+class ReadyRows:
+    """Rule 5: closed segments as files of a table that is to come."""
+
+    def __init__(self) -> None:
+        self._files: dict[_Stamp, bytes | None] = {}
+        self._size = 0
+
+    def add(self, directory: Path) -> None:
+        """Have one more segment ready, if there is one, and room for it."""
+        if self._size >= _MOST_READY:
+            return
+        for path in closed_segments(directory, KIND):
+            with suppress(FileNotFoundError):  # a compaction of others has just taken it over
+                stamp = _stamp(path)
+                if stamp not in self._files:
+                    file = self._files[stamp] = encode_rows([_read(path)])
+                    self._size += len(file or b"")
+                    return
+
+    def take(self, segment: Path) -> bytes | None:
+        """The file for a segment; None if it is not ready, or has to be read row by row."""
+        return self._files.pop(_stamp(segment), None)
+
+
+_Stamp = tuple[Path, int, int, int]
+
+
+def _stamp(path: Path) -> _Stamp:
+    """What is another if a file is."""
+    told = path.stat()
+    return path, told.st_ino, told.st_size, told.st_mtime_ns
+
+
+def compact_directory(directory: Path, ready: ReadyRows | None = None) -> Compaction:
     """Put all receipts of a directory into its table."""
-    return compact(directory, KIND, _write_table, probe=can_read)
+    write = partial(_write_table, ready=ready or ReadyRows())
+    return compact(directory, KIND, write, probe=can_read)
 
 
 class _Batch:
@@ -127,9 +166,9 @@ def _write_days(files: StoreFiles, number: int) -> WrittenDays:
     return WrittenDays(written, replaced, batch.bad)
 
 
-def _write_table(segments: list[Path], table: TableRead, to: Path) -> int:
+def _write_table(segments: list[Path], table: TableRead, to: Path, *, ready: ReadyRows) -> int:
     to.mkdir()
-    fresh, bad = _write_fresh(segments, to)
+    fresh, bad = _write_fresh(segments, to, ready)
     suspects = [path for path in table.files if may_share_rows(path, fresh, "enqueued")]
     parted = _merge_repeated(fresh, suspects, to)
     kept = [path for path in table.files if path not in parted]
@@ -138,12 +177,12 @@ def _write_table(segments: list[Path], table: TableRead, to: Path) -> int:
     for path in kept:
         if path not in joined:
             _link(path, to / path.name)
-    if joined:
-        (to / _part()).write_bytes(join_tables([path.read_bytes() for path in joined]))
+    for some in _pieces(joined, _SMALL):
+        (to / _part()).write_bytes(join_tables([path.read_bytes() for path in some]))
     return bad
 
 
-def _write_fresh(segments: list[Path], to: Path) -> tuple[list[Path], int]:
+def _write_fresh(segments: list[Path], to: Path, ready: ReadyRows) -> tuple[list[Path], int]:
     """The files of new rows, and how many lines are none."""
     batch, files = _Batch(), list[Path]()
 
@@ -151,12 +190,18 @@ def _write_fresh(segments: list[Path], to: Path) -> tuple[list[Path], int]:
         files.append(to / _part())
         files[-1].write_bytes(data)
 
-    for some in _pieces(segments):
-        data = without_links(b"".join(map(_read, some)))
-        if (whole := encode_rows(data)) is not None:
+    rest = []
+    for path in segments:
+        if (file := ready.take(path)) is not None:
+            write(file)
+        else:
+            rest.append(path)
+    for some in _pieces(rest, _BYTES):
+        if (whole := encode_rows(map(_read, some))) is not None:
             write(whole)
             continue
-        batch.add(data)
+        for path in some:
+            batch.add(_read(path))
         while rows := batch.take(_MOST_ROWS):
             write(encode_table(_COLUMNS, rows))
     return files, batch.bad
@@ -177,23 +222,25 @@ def _merge_repeated(fresh: list[Path], suspects: list[Path], to: Path) -> list[P
     return [path for path in suspects if taken[path]]
 
 
-def encode_rows(data: bytes) -> bytes | None:
-    """Rule 4: lines as a file, if each is a receipt."""
-    return encode_lines(_COLUMNS, data, needed=NEEDED, choices={"outcome": OUTCOMES}, last_moment=LAST_MOMENT)
+def encode_rows(blocks: Iterable[bytes]) -> bytes | None:
+    """Rule 4: blocks of lines as a file, if each line is a receipt."""
+    choices = {"outcome": OUTCOMES}
+    return encode_lines(_COLUMNS, blocks, needed=NEEDED, choices=choices, last_moment=LAST_MOMENT)
 
 
 def _read(path: Path) -> bytes:
-    data = path.read_bytes()
+    """The lines of a segment that are rows."""
+    data = without_links(path.read_bytes())
     return data if data.endswith(b"\n") else data + b"\n"
 
 
-def _pieces(segments: Sequence[Path]) -> Iterator[list[Path]]:
+def _pieces(files: Sequence[Path], most: int) -> Iterator[list[Path]]:
     """Neighbours, so many that their rows fit into memory."""
     some, size = list[Path](), 0
-    for path in segments:
+    for path in files:
         some.append(path)
         size += path.stat().st_size
-        if size >= _BYTES:
+        if size >= most:
             yield some
             some, size = [], 0
     if some:

@@ -35,9 +35,12 @@ def seal(content: Mapping[str, Any]) -> Sealed:
     return Sealed(f'{text[:-1]}{_SEAL}{own}"}}'.encode(), own)
 
 
-def seal_of(data: bytes) -> str:
-    """The hash that seals go by."""
-    return hashlib.sha256(data).hexdigest()
+def seal_of(*parts: bytes | memoryview) -> str:
+    """The hash that seals go by, of these one after the other."""
+    own = hashlib.sha256()
+    for part in parts:
+        own.update(part)
+    return own.hexdigest()
 
 
 def seal_of_file(path: Path) -> str:

@@ -30,7 +30,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pairbus.backlog.served_queue import ServedQueue
-from pairbus.ledger.plain_compaction import compact_directory
+from pairbus.ledger.plain_compaction import ReadyRows, compact_directory
 from pairbus.stores.places import RecordPlace, StoreUri
 
 from .engine import TICK, BackgroundWork, SyphonEngine, SyphonError
@@ -64,6 +64,7 @@ class ClusterEngine(SyphonEngine):
         self.is_remote = is_remote(spark)
         self._given = spark
         self._shards = shards
+        self._ready = ReadyRows()
 
     @cached_property
     def _spark(self) -> SparkSession:
@@ -170,9 +171,16 @@ class ClusterEngine(SyphonEngine):
     def count(self, places: Sequence[RecordPlace], *, run: str) -> ReceiptCounts:
         return count_receipts(self._spark, places, run=run)
 
+    def prepare(self, places: Sequence[RecordPlace]) -> None:
+        for place in places:
+            if not isinstance(place, StoreUri):
+                self._ready.add(place)
+
     def compact(self, places: Sequence[RecordPlace]) -> tuple[str, ...]:
         done = [
-            compact_receipts(self._spark, place) if isinstance(place, StoreUri) else compact_directory(place)
+            compact_receipts(self._spark, place)
+            if isinstance(place, StoreUri)
+            else compact_directory(place, self._ready)
             for place in places
         ]
         return tuple(one.place for one in done if one.place)

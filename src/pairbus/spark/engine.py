@@ -52,6 +52,10 @@ class SyphonEngine(ABC):
         """The counts by the receipts of a run; None if those told by the pumps are as good."""
 
     @abstractmethod
+    def prepare(self, places: Sequence[RecordPlace]) -> None:
+        """Do a part of what `compact` would have to do, if there is one that is better done meanwhile."""
+
+    @abstractmethod
     def compact(self, places: Sequence[RecordPlace]) -> tuple[str, ...]:
         """Put receipts into tables; those that there are."""
 

@@ -46,6 +46,9 @@ class LocalEngine(SyphonEngine):
     def count(self, places: Sequence[RecordPlace], *, run: str) -> None:
         """No pump of this process dies alone: what they have told is all."""
 
+    def prepare(self, places: Sequence[RecordPlace]) -> None:
+        """The pumps have this process for themselves."""
+
     def compact(self, places: Sequence[RecordPlace]) -> tuple[str, ...]:
         done = map(compact_plainly, places)
         return tuple(one.place for one in done if one.place)

@@ -237,7 +237,7 @@ def _rows_of(source: _Source, wanted: set[CommitKey]) -> list[dict[str, Any]]:
     for commit, part in split_commits(str(source.file), source.data) if wanted else ():
         if commit.key in wanted:
             wanted = wanted - {commit.key}
-            found += parse_lines(part).rows
+            found += parse_lines(bytes(part)).rows
     return found
 
 

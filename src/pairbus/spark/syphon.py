@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -55,6 +56,9 @@ T = TypeVar("T")
 LeashKind = Literal["socket", "file", "store"]
 _COMPACTION = "the compaction of receipts"
 _RETENTION = "the removal of old records"
+_PREPARATION = "the preparation of tables"
+# Seconds: a busy pump closes a segment of receipts every two or three.
+_PREPARED_EVERY = 0.5
 # What the leash counts is newer.
 _TOLD_BY_LEASH = {"order", "pumps", "resting", "trouble", "paths"}
 # So long no task may run before that is told: a busy cluster takes its time.
@@ -287,6 +291,8 @@ class Syphon:
 
         self._leash.queues = discovery.queues
         if once:
+            prepare = partial(self._engine.prepare, self._places)
+            chores.append(Chore(_PREPARATION, prepare, every=_PREPARED_EVERY))
             self._engine.drain(self._job(drain=True), discovery.queues, self._leash, watch)
             return
         chores += [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from io import BytesIO
@@ -58,13 +58,13 @@ def encode_table(columns: Mapping[str, type | None], rows: Sequence[Sequence[Any
 
 def encode_lines(
     columns: Mapping[str, type | None],
-    data: bytes,
+    blocks: Iterable[bytes],
     *,
     needed: Sequence[str],
     choices: Mapping[str, Sequence[str]],
     last_moment: float,
 ) -> bytes | None:
-    """Rows of JSON, a line each, as a file: the same as `encode_table` makes of them, in a tenth of the time.
+    """Blocks of JSON, a line each row, as a file: what `encode_table` makes of them, in a tenth of the time.
 
     None if a line is not as all should be: an object whose values have the types of their columns, with all
     that are `needed`, one of the `choices` where there are some, and moments from 0 to the last one. Then
@@ -75,13 +75,18 @@ def encode_lines(
 
     kinds = {name: getattr(pa, _TYPES[kind or float])() for name, kind in columns.items()}
     parse = json.ParseOptions(explicit_schema=pa.schema(kinds.items()), unexpected_field_behavior="ignore")
-    try:
-        if not data.isascii():
-            data.decode("utf-8")
-        rows = json.read_json(pa.BufferReader(data), json.ReadOptions(block_size=_BLOCK), parse)
-    except (UnicodeDecodeError, pa.ArrowInvalid):
-        return None
-    if rows.num_rows != data.count(b"\n") or any(rows[name].null_count for name in needed):
+    tables = []
+    for data in blocks:
+        try:
+            if not data.isascii():
+                data.decode("utf-8")
+            tables.append(json.read_json(pa.BufferReader(data), json.ReadOptions(block_size=_BLOCK), parse))
+        except (UnicodeDecodeError, pa.ArrowInvalid):
+            return None
+        if tables[-1].num_rows != data.count(b"\n"):
+            return None
+    rows = pa.concat_tables(tables)
+    if any(rows[name].null_count for name in needed):
         return None
     if not all(
         compute.all(compute.is_in(rows[name], pa.array(some))).as_py() for name, some in choices.items()
@@ -174,8 +179,8 @@ def find_repeated(files: Sequence[Path], column: str) -> set[str]:
     from pyarrow import compute
 
     numbers = array("q")
-    for text in _texts(files, column):
-        numbers.append(hash(text))
+    for some in _texts(files, column):
+        numbers.extend(map(hash, some))
     counted = compute.value_counts(
         pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
     )
@@ -183,16 +188,17 @@ def find_repeated(files: Sequence[Path], column: str) -> set[str]:
     if not len(several):
         return set()
     alike = set(several.to_pylist())
-    counts = Counter(text for text in _texts(files, column) if hash(text) in alike)
+    counts = Counter(text for some in _texts(files, column) for text in some if hash(text) in alike)
     return {text for text, count in counts.items() if count > 1}
 
 
-def _texts(files: Sequence[Path], column: str) -> Iterable[str]:
+def _texts(files: Sequence[Path], column: str) -> Iterator[list[str]]:
+    """Some tens of thousands at a time."""
     from pyarrow import parquet
 
     for file in files:
         for batch in parquet.ParquetFile(file).iter_batches(columns=[column]):
-            yield from batch.column(0).to_pylist()
+            yield batch.column(0).to_pylist()
 
 
 def part_rows(file: Path, to: Path, column: str, texts: set[str]) -> list[dict[str, Any]]:
