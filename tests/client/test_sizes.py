@@ -24,7 +24,7 @@ from pairbus.pairing.errors import MessageTooLargeForBacklog
 from pairbus.sdk.privates import LinkLimits
 from tests.examples import examples
 
-from .scene import Scene, text
+from .scene import BACKLOG, Scene, text
 
 LIMIT = 262_144
 COMPRESSIBLE = b"0123456789abcdef"
@@ -187,6 +187,26 @@ async def test_a_secondary_of_another_tier_is_known_by_its_links(still: Scene) -
         await sender.send_messages(of_size(60_000, random=True))
     await sender.send_messages([of_size(30_000, message_id=f"{number}") for number in range(3)])
     assert still.backlog_ids() == ["1", "0", "1", "2"]
+
+
+async def test_what_was_wrapped_for_a_wider_queue_is_wrapped_anew_for_a_narrower_one(still: Scene) -> None:
+    """That a queue takes less than the others is known when its link opens."""
+    sender = still.sender()
+    backlog = sender._client.pair.backlog
+    backlog._limits[BACKLOG[0]] = LinkLimits(4 * LIMIT, 4 * LIMIT)
+    backlog.limit = backlog.batch_limit = 4 * LIMIT
+    backlog.rotation.fail(BACKLOG[0], backlog._timers.now(), reason="away")
+    sender._client.fail_over("orders")
+    await sender.send_messages([of_size(150_000, message_id=f"{number}") for number in range(4)])
+    assert (backlog.limit, backlog.batch_limit) == (LIMIT, LIMIT)
+    backlog._limits = {BACKLOG[0]: LinkLimits(4 * LIMIT, 4 * LIMIT)}
+    backlog.limit = backlog.batch_limit = 4 * LIMIT
+    await sender.send_messages(of_size(2 * LIMIT, message_id="large"))
+    assert sorted(still.backlog_ids()) == ["0", "1", "2", "3", "large"]
+    backlog._limits = {BACKLOG[0]: LinkLimits(4 * LIMIT, 4 * LIMIT)}
+    backlog.limit = backlog.batch_limit = 4 * LIMIT
+    with pytest.raises(MessageTooLargeForBacklog):
+        await sender.send_messages(of_size(2 * LIMIT, random=True))
 
 
 TEXTS = st.text(max_size=40)

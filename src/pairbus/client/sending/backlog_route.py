@@ -9,7 +9,7 @@
    SDK is a connection: `_SIDE_BY_SIDE` of them are tried at a time. Where these are silent until the round
    is over, so are the rest, which nobody asks.
 3. A link tells how large a message it takes. Nothing is wrapped before one has, so that what is too large is
-   known before it is sent.
+   known before it is sent; what another queue refuses that takes less is wrapped anew.
 4. Where no queue is left, they are *looked for* in the background, by opening a link now and then. The first
    that opens is back in the rotation, so that sends fail no longer than the secondary does.
 5. A throttled secondary is waited for with the turn kept, so that order holds, until the round is over. All
@@ -30,7 +30,7 @@ from itertools import cycle
 from typing import Any
 
 from azure.servicebus import ServiceBusMessageBatch
-from azure.servicebus.exceptions import OperationTimeoutError
+from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
 
 from pairbus.client.direct.encoding import Weight, weigh, weigh_payloads
 from pairbus.client.observers.observer import AttemptOutcome, Sending, SendNote
@@ -108,20 +108,23 @@ class BacklogRoute:
         this returns, and how often the primary may have taken it before. Where no queue is left in the middle
         of it, the error says how many were taken.
         """
-        call = attempt.call
+        call, taken = attempt.call, 0
         if not self._limits:
             await self._on_a_queue(path, Round(_open_link, attempt.deadline))
-        wrapping = self._wrapping(path)
-        wrapped = [wrapping.wrap(message, call.when) for message in call.messages]
-        taken = 0
-        for group in wrapping.groups(wrapped):
+        while taken < len(call.messages):
+            wrapping = self._wrapping(path)
             try:
-                await self._send_group(path, group, attempt, counts)
+                wrapped = [wrapping.wrap(message, call.when) for message in call.messages[taken:]]
+                for group in wrapping.groups(wrapped):
+                    await self._send_group(path, group, attempt, counts)
+                    taken += len(group.messages)
             except Exception as error:
+                is_narrower = self.limit < wrapping.limit or self.batch_limit < wrapping.batch_limit
+                if is_narrower and isinstance(error, MessageSizeExceededError):
+                    continue  # for the queue that it came to, of which nothing was known
                 if taken:
-                    tell_taken(error, taken, len(wrapped))
+                    tell_taken(error, taken, len(call.messages))
                 raise
-            taken += len(group.messages)
 
     def _wrapping(self, path: str) -> Wrapping:
         return Wrapping(
