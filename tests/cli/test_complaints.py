@@ -42,7 +42,7 @@ NAMED = ["--primary-env", "P", "--secondary-env", "S"]
         (["broker", "--namespace", "control=0"], 2, "control address below this name; choose another"),
         (["broker", "--namespace", "a=0", "--data", "/dev/null/x"], 2, "a directory that you may write to"),
         (["broker", "--namespace", "a=0", "--host", "192.0.2.1"], 3, "Is it an address of this machine?"),
-        (["fault", "list", "--ready-file", "none.json"], 2, "'pairbus broker --ready-file none.json' first"),
+        (["fault", "list", "--ready-file", "none.json"], 2, "first: pairbus broker --ready-file none.json"),
         (["redrive", *NAMED], 3, "cannot reach localhost:2"),
         (["syphon", "plan", *NAMED], 3, "is it up, and is its connection string right?"),
         (["completion"], 2, "Missing argument '{bash|zsh|fish}'"),

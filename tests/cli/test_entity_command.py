@@ -175,7 +175,7 @@ def test_a_namespace_is_found_by_variable_pair_and_ready_file(
     for wrong, told in (
         (("--pair", "shop", "--primary-env", "ONE"), "exclude each other"),
         (("--primary-env", "MISSING"), "The environment variable MISSING is not set"),
-        (("--ready-file", "missing.json"), "Start 'pairbus broker --ready-file missing.json' first"),
+        (("--ready-file", "missing.json"), "Start a broker first: pairbus broker --ready-file missing.json"),
         (("--ready-file", "pairbus.toml"), "is not a ready file"),
         (("--ready-file", here[1], "--namespace", "other"), "there are: contoso, contoso-dr"),
         (("--pair", "other"), "other"),

@@ -12,6 +12,7 @@ import hmac
 import http.client
 import json
 import re
+import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -258,7 +259,7 @@ class ControlClient:
         except OSError as error:
             raise ConfigurationError(
                 f"cannot read the ready file {path}: {error.strerror}. "
-                f"Start 'pairbus broker --ready-file {path}' first."
+                f"Start a broker first: pairbus broker --ready-file {shlex.quote(str(path))}"
             ) from error
         except (ValueError, KeyError, TypeError):
             raise ConfigurationError(f"{path} is not a ready file: it has no control address") from None

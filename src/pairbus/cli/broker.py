@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -339,6 +340,8 @@ def _print_for_people(described: Mapping[str, Any], ready_file: Path | None) -> 
             click.echo(f"  {shown}")
     for path in sorted(certificates):
         click.echo(f"certificate for administration clients: {path}")
-    control = f"pairbus fault list --ready-file {ready_file}" if ready_file else described["control"]["url"]
+    control = described["control"]["url"]
+    if ready_file:
+        control = f"pairbus fault list --ready-file {shlex.quote(str(ready_file))}"
     click.echo(f"control: {control}")
     click.echo("Ctrl-C stops.")

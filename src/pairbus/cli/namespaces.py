@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -191,7 +192,7 @@ def _read_ready_file(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigurationError(
             f"cannot read the ready file {path}: {error.strerror}. "
-            f"Start 'pairbus broker --ready-file {path}' first."
+            f"Start a broker first: pairbus broker --ready-file {shlex.quote(str(path))}"
         ) from None
     except (ValueError, AttributeError, TypeError):
         described = None

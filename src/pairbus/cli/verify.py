@@ -16,6 +16,7 @@ from .exit_codes import FOUND, INCOMPLETE
 from .pairs import PairChoice, pair_options
 from .progress import working
 from .shared_options import count_option, extra_option, master_option, records_option, state_option
+from .suggestions import runnable
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _exit_code(verdict: Verdict, *, strict: bool) -> int:
 
 def _print(verdict: Verdict, *, strict: bool) -> None:
     for note in verdict.notes:
-        click.echo(note)
+        click.echo(runnable(note))
     rows = [(name.replace("_", "-"), f"{getattr(verdict, name):,}") for name in _TOLD]
     print_table(("MESSAGES", ""), [*rows, ("duplicated", _duplicated(verdict))], numbers=(1,))
     if verdict.gaps:
@@ -141,7 +142,7 @@ def _objections(verdict: Verdict) -> list[str]:
     """Why a verdict is not spotless though nothing is lost."""
     found = {
         "waiting": verdict.waiting,
-        "dead letters": verdict.dead_lettered,
+        "dead-lettered": verdict.dead_lettered,
         "refused": verdict.refused,
         "unexpected": verdict.unexpected,
         "perhaps twice": verdict.at_most_duplicated,
