@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from pairbus.broker import Broker
+from pairbus.client.sending import spool
 from pairbus.testing import ManualTimers
-from tests.hurry import HurriedLoop
+from tests.hurry import PACE, HurriedLoop
+from tests.waiting import PATIENCE
 
 from .scene import Scene
 
@@ -22,6 +24,14 @@ def pytest_asyncio_loop_factories(
     if item.path.stem in ("test_real_time", "test_fleet"):
         return {"real": asyncio.SelectorEventLoop}
     return {"hurried": HurriedLoop}
+
+
+@pytest.fixture(autouse=True)
+def patience_with_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread looks at what earlier processes have spooled, and is in no hurry. A send that waits for it no
+    longer goes behind what may be there.
+    """
+    monkeypatch.setattr(spool, "_MOMENT", PATIENCE * PACE)
 
 
 @pytest.fixture
