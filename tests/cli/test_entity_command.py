@@ -118,7 +118,7 @@ def test_what_scripts_repeat_is_no_mistake(here: tuple[str, ...]) -> None:
         (("create", "t/Subscriptions/s", "--action", "SET a=1"), "--action needs --sql"),
         (("create", "t/Subscriptions/s/Rules/r", "--set", "a=1"), "a rule has no settings"),
         (("create", "t/Subscriptions/s"), "has no entity 't/Subscriptions/s'"),
-        (("show", "missing"), "`pairbus entity ls` shows what there is"),
+        (("show", "missing"), "--namespace contoso` shows what there is"),
     ],
 )
 def test_mistakes_are_told_with_how_to_mend_them(

@@ -440,7 +440,7 @@ FILES = {
 @pytest.mark.parametrize(
     ("arguments", "told", "code"),
     [
-        (("ls", "missing"), "`pairbus entity ls` shows", 2),
+        (("ls", "missing"), "`pairbus entity ls --ready-file", 2),
         (("ls", "a/Subscriptions/b/Rules/c"), "is a rule", 2),
         (("ls", "orders", "--dead-letter", "--transfer-dead-letter"), "exclude each other", 2),
         (("import", "missing", "--file", "EXPORT"), "missing", 2),
