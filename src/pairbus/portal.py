@@ -342,8 +342,9 @@ class Portal:
                 is_done = call.wait(-1 if timeout is None else timeout)
         finally:
             self._calls.discard(call)
-            if not is_done:  # its time is over, or its caller was interrupted
+            if not is_done:  # its time is over, or its caller was interrupted, perhaps before it told the loop
                 self._schedule(call.call_off)
+                self._schedule(self._take_arrivals)
         if not is_done:
             raise PortalClosed(f"The event loop did not answer within {timeout:g} s.")
         return call.result()

@@ -572,6 +572,29 @@ def test_calls_that_come_while_the_loop_is_being_woken_up_share_that(
     assert len(woken) == 1
 
 
+def test_a_caller_that_is_interrupted_before_it_wakes_the_loop_holds_nobody_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    portal = Portal("portal-of-a-test", lends=False)
+    schedule = portal._schedule
+    interrupts = iter([KeyboardInterrupt])
+
+    def interrupt_once(*what: Any) -> bool:
+        for interrupt in interrupts:
+            raise interrupt
+        return schedule(*what)
+
+    monkeypatch.setattr(portal, "_schedule", interrupt_once)
+    with pytest.raises(KeyboardInterrupt):
+        portal.run(double, 1)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(portal.run, double, 2)
+        try:
+            assert call.result(PATIENCE) == 4
+        finally:
+            portal.close(timeout=PATIENCE)
+
+
 def meet(portal: Portal) -> None:
     """Two calls at once."""
     both = asyncio.Barrier(2)
