@@ -77,12 +77,12 @@ def test_the_key_stands_in_no_repr() -> None:
 
 def test_default_policies_are_random() -> None:
     first, second = Policies.generate(), Policies.generate()
-    assert {policy.name: policy.claims for policy in first} == {
+    assert {policy.name: policy.claims for policy in first.values()} == {
         ROOT_POLICY: ALL_CLAIMS,
         "send": {Claim.SEND},
         "listen": {Claim.LISTEN},
     }
-    keys = {policy.key for policies in (first, second) for policy in policies}
+    keys = {policy.key for policies in (first, second) for policy in policies.values()}
     assert len(keys) == 6
     assert all(len(base64.b64decode(key, validate=True)) == 32 for key in keys)
 

@@ -92,7 +92,7 @@ def test_sql_filters_and_actions(rules: ServiceBusAdministrationClient, namespac
         assert isinstance(rule.action, SqlRuleAction)
         assert rule.action.sql_expression == "SET seen = @yes"
         assert rule.action.parameters == parameters
-    stored = namespace.get_rule("news", "mine", "sql")
+    stored = namespace.get_subscription("news", "mine").get_rule("sql")
     assert isinstance(stored.filter, SqlFilter)
     assert isinstance(stored.filter.parameters["@number"], amqp.Int)
 
@@ -116,7 +116,7 @@ def test_update(rules: ServiceBusAdministrationClient, namespace: Namespace) -> 
     changed = rules.get_rule("news", "mine", "changing")
     assert isinstance(changed.filter, CorrelationRuleFilter)
     assert changed.filter.properties == {"k": 1}
-    assert namespace.get_rule("news", "mine", "changing").action == SqlAction("REMOVE k")
+    assert namespace.get_subscription("news", "mine").get_rule("changing").action == SqlAction("REMOVE k")
     assert changed.created_at_utc == rule.created_at_utc
 
 

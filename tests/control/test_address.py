@@ -6,6 +6,7 @@ import http.client
 import json
 import re
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pairbus.broker import Broker, ControlError, FaultKind, NamespaceHandle, OperationKind
-from pairbus.broker.control import ControlClient
+from pairbus.broker.control import ControlClient, read_ready_file
 from pairbus.errors import ConfigurationError
 from tests.examples import examples
 from tests.waiting import PATIENCE
@@ -269,3 +270,29 @@ def test_a_broker_that_is_gone_is_told(
 def test_a_mistake_of_the_callers_is_a_configuration_error(client: ControlClient) -> None:
     with pytest.raises(ConfigurationError, match="there is no namespace 'fabrikam'"):
         client.set_fault("fabrikam", "refuse", arguments={})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[1]",
+        "{}",
+        '{"control": {"url": 1, "token": ""}}',
+        '{"control": {"url": "", "token": ""}, "contoso": 3}',
+        '{"control": {"url": "", "token": ""}, "contoso": {"port": 1, "cert": ""}}',
+    ],
+)
+def test_what_is_no_ready_file_is_told(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "ready.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="is not a ready file"):
+        read_ready_file(path)
+
+
+def test_a_ready_file_tells_of_the_control_address_and_of_namespaces(broker: Broker, tmp_path: Path) -> None:
+    path, described = tmp_path / "ready.json", broker.describe()
+    path.write_text(json.dumps(described), encoding="utf-8")
+    control, namespaces = read_ready_file(path)
+    assert {**namespaces, "control": control} == described

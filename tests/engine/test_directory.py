@@ -45,7 +45,7 @@ def test_listings_are_sorted_by_name() -> None:
         space.create_subscription("t-b", name, None, START)
     assert [each.path for each in space.list_queues()] == ["a", "b", "C"]
     assert [each.path for each in space.list_topics()] == ["t-a", "t-b", "t-C"]
-    assert [each.name for each in space.list_subscriptions("t-b")] == ["x", "y", "Z"]
+    assert [each.name for each in space.get_topic("t-b").subscriptions] == ["x", "y", "Z"]
 
 
 def test_a_name_is_taken_once_whatever_it_names() -> None:
@@ -200,9 +200,9 @@ def test_a_topic_is_in_use_while_its_subscriptions_are_and_a_send_does_not_feed_
     subscription.receive(1, START + 45)
     space.tick(START + 94)
     space.send("news", [message()], START + 94)
-    assert space.list_subscriptions("news") == [subscription]
+    assert space.get_topic("news").subscriptions == [subscription]
     space.tick(START + 95)
-    assert space.list_subscriptions("news") == []
+    assert space.get_topic("news").subscriptions == []
     assert subscription.removed
 
 

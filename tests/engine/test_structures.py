@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from pairbus.broker.engine.deadlines import NEVER, Alarm, Alarms, Deadlines
 from pairbus.broker.engine.message import StoredMessage
+from pairbus.broker.engine.namespace import new_token
 from pairbus.broker.engine.number_line import NumberLine
 from pairbus.broker.engine.table import MessageTable
-from pairbus.broker.engine.tokens import new_token
 from tests.engine.samples import START, message
 
 

@@ -125,7 +125,7 @@ def test_rules_are_those_of_the_file(tmp_path: Path) -> None:
     path = write_toml(tmp_path, form.format("one", "a = 1") + form.format("two", "a = 2"))
 
     def rules(engine: Namespace, now: float) -> dict[str, str]:
-        return {rule.name: rule.filter.expression for rule in engine.list_rules("t", "s")}  # type: ignore[union-attr]
+        return {rule.name: rule.filter.expression for rule in engine.get_subscription("t", "s").rules}  # type: ignore[union-attr]
 
     with Broker({"contoso": 0}, entities=[path]) as broker:
         host = broker._hosts["contoso"]

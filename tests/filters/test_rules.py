@@ -212,10 +212,6 @@ def test_correlation_properties(wanted: dict[str, Any], found: dict[str, Any], e
     assert CorrelationFilter(properties=wanted).matches(sample(**found)) is expected
 
 
-def test_label_is_the_older_name_of_subject() -> None:
-    assert CorrelationFilter(subject="s").label == "s"
-
-
 ACTIONS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("SET a = 1", {}, {"a": 1}),
     ("SET a = 'x'; SET b = a + 'y'; REMOVE c;", {"c": 1, "d": 2}, {"a": "x", "b": "xy", "d": 2}),

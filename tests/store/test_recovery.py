@@ -182,7 +182,7 @@ def test_rules_in_their_order_whatever_a_turn_does_to_them(path: Path) -> None:
     space.delete_rule("news", "s", "alpha", START)
     space.create_rule("news", "s", Rule("alpha", CorrelationFilter(subject="x")), START)
     again = kept(path, space)
-    assert [rule.name for rule in again.list_rules("news", "s")] == ["alpha", "Zulu"]
+    assert [rule.name for rule in again.get_subscription("news", "s").rules] == ["alpha", "Zulu"]
 
 
 def test_a_rule_that_was_spelled_differently_does_not_come_back(path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_rule_that_was_spelled_differently_does_not_come_back(path: Path) -> N
     space.update_rule("news", "s", Rule("STRAßE", SqlFilter("n = 1")), START)
     write(path, space.take_events())
     space.delete_rule("news", "s", "straße", START)
-    assert kept(path, space).list_rules("news", "s") == []
+    assert kept(path, space).get_subscription("news", "s").rules == []
 
 
 def test_messages_in_every_state(path: Path) -> None:

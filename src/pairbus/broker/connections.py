@@ -80,9 +80,7 @@ class Connections:
         return info
 
     def close(self, name: str, now: float, *, is_stranger: bool = False) -> ConnectionInfo | None:
-        """A connection has gone; what is known of it, unless that was told before. What a stranger has said
-        of itself is not remembered.
-        """
+        """A connection has gone; what is known of it, once. A stranger's words are not remembered."""
         info = self._open.pop(name, None)
         if info is None:
             return None

@@ -48,9 +48,7 @@ _FEW = 64
 
 
 class NotAtHand(PairbusError):
-    """What was asked for needs contents that have to be read first: numbers by queue. Nothing has been done
-    yet.
-    """
+    """Contents have to be read first, of these numbers by queue. Nothing has been done yet."""
 
     def __init__(self, absent: dict[str, list[int]]) -> None:
         super().__init__(f"not all messages of {', '.join(absent)} are at hand that are needed")
@@ -142,9 +140,7 @@ class Contents:
         self._turn_over()
 
     def _take_in(self, asked: Sequence[_Asked], contents: Sequence[Content | None]) -> None:
-        """These have been read. A message that got its content meanwhile keeps that, be it that this is in
-        the store by now: it may be another one.
-        """
+        """These have been read. A message that got a content meanwhile keeps it: it may be another one."""
         before, kept = None, list[_Kept]()
         for (message, source), content in zip(asked, contents, strict=True):
             if content is None or message.held is not source or isinstance(source, Content):

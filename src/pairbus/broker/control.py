@@ -24,7 +24,7 @@ from pairbus.fault_kinds import ARGUMENTS
 from pairbus.plumbing.exposition import CONTENT_TYPE
 from pairbus.plumbing.files import read_given
 from pairbus.plumbing.hosts import numeric_address
-from pairbus.plumbing.json_text import parse_json
+from pairbus.plumbing.json_text import Shape, fits, parse_json
 
 from .admin.exchange import HttpRequest, Response
 from .admin.http import AdminHttp, Handler, TimeShare
@@ -40,6 +40,8 @@ _REQUEST_TIMEOUT = 10.0
 # thousand entities are five megabytes.
 MOST_UNREAD = 32 << 20
 _MOST_FIELDS = 20
+# What a ready file tells of a namespace.
+_READY: Shape = {"connection_string": str, "port": int, "cert": str}
 
 
 class ControlApi:
@@ -241,6 +243,23 @@ def _json(status: int, value: Any, *, headers: Mapping[str, str] | None = None) 
     return Response(status, headers={**kind, **(headers or {})}, body=json.dumps(value).encode())
 
 
+def read_ready_file(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """What a broker wrote when it was ready: its control address, and its namespaces by name."""
+    try:
+        found = parse_json(read_given(path))
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot read the ready file {path}: {error.strerror}. "
+            f"Start a broker first: pairbus broker --ready-file {shlex.quote(str(path))}"
+        ) from error
+    except ValueError:
+        found = None
+    control: Any = found.pop("control", None) if isinstance(found, dict) else None
+    if not fits(control, {"url": str, "token": str}) or not fits(found, {"*": _READY}):
+        raise ConfigurationError(f"{path} is not a ready file, or that of another version")
+    return control, found
+
+
 class ControlClient:
     """Speaks to the control address of a running broker."""
 
@@ -253,16 +272,8 @@ class ControlClient:
     @classmethod
     def from_ready_file(cls, path: Path) -> "ControlClient":
         """Find the address in the file that the broker wrote when it was ready."""
-        try:
-            control = parse_json(read_given(path))["control"]
-            return cls(control["url"], control["token"])
-        except OSError as error:
-            raise ConfigurationError(
-                f"cannot read the ready file {path}: {error.strerror}. "
-                f"Start a broker first: pairbus broker --ready-file {shlex.quote(str(path))}"
-            ) from error
-        except (ValueError, KeyError, TypeError):
-            raise ConfigurationError(f"{path} is not a ready file: it has no control address") from None
+        control, _ = read_ready_file(path)
+        return cls(control["url"], control["token"])
 
     def set_fault(self, namespace: str, kind: str, *, arguments: Mapping[str, Any]) -> Any:
         """Set a fault; `arguments` as the control address takes them: entity, for, and those of the kind."""

@@ -63,10 +63,7 @@ class Counters:
 
     def count(self, entity: str, connection: str, *, kind: OperationKind, size: int = 0) -> None:
         """Count one operation on `entity`, in its canonical spelling, that carried `size` bytes."""
-        cells = self._cells_of(connection)
-        cell = cells.get((entity, kind))
-        if cell is None:
-            cell = cells[(entity, kind)] = [0, 0, 0]
+        cell = self._cell(entity, connection, kind)
         cell[0] += 1
         cell[1] += units(size)
         cell[2] += size
@@ -77,10 +74,7 @@ class Counters:
         """Count one operation for each of these sizes."""
         if not sizes:
             return
-        cells = self._cells_of(connection)
-        cell = cells.get((entity, kind))
-        if cell is None:
-            cell = cells[(entity, kind)] = [0, 0, 0]
+        cell = self._cell(entity, connection, kind)
         cell[0] += len(sizes)
         cell[1] += sum(map(units, sizes))
         cell[2] += sum(sizes)
@@ -90,10 +84,9 @@ class Counters:
 
     def forget(self, connection: str) -> None:
         """Count what a connection did under `FORMER` from now on."""
-        former = self._cells_of(FORMER)
-        for key, numbers in self._cells.pop(connection, {}).items():
-            before = former.get(key, [0, 0, 0])
-            former[key] = [old + new for old, new in zip(before, numbers, strict=True)]
+        for (entity, kind), numbers in self._cells.pop(connection, {}).items():
+            former = self._cell(entity, FORMER, kind)
+            former[:] = [old + new for old, new in zip(former, numbers, strict=True)]
 
     def __iter__(self) -> Iterator[OperationTally]:
         rows = (
@@ -118,8 +111,11 @@ class Counters:
         """The counters as plain rows, for JSON."""
         return [asdict(tally) for tally in self]
 
-    def _cells_of(self, connection: str) -> _Cells:
+    def _cell(self, entity: str, connection: str, kind: OperationKind) -> list[int]:
         cells = self._cells.get(connection)
         if cells is None:
             cells = self._cells[connection] = {}
-        return cells
+        cell = cells.get((entity, kind))
+        if cell is None:
+            cell = cells[entity, kind] = [0, 0, 0]
+        return cell

@@ -47,9 +47,7 @@ class Decisions:
             act()
 
     def before_others(self, act: Callable[[], None]) -> None:
-        """Call `act` before anything else is decided or concluded: at once, unless something is under way and
-        has stopped in the middle of it.
-        """
+        """Call `act` before anything else is decided: at once, unless something has stopped half-way."""
         if self.are_made and not self._strand.is_here:
             self._urgent.append(act)
         else:

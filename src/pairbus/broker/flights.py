@@ -117,7 +117,9 @@ class StoreThread:
             return self._store.finish
         fixed = []
         for event in events:
-            fixed.append(_fixed(event) if type(event) is MessageStored else event)
+            if type(event) is MessageStored:
+                event = MessageStored(event.queue, event.message.copy(event.message.sequence_number))
+            fixed.append(event)
             breathe()
         return lambda: self._store.commit(fixed)
 
@@ -163,7 +165,3 @@ class StoreThread:
 
         (thread or self._thread).post(perform)
         return flight
-
-
-def _fixed(event: MessageStored) -> MessageStored:
-    return MessageStored(event.queue, event.message.copy(event.message.sequence_number))

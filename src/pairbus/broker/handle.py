@@ -100,7 +100,7 @@ class NamespaceHandle:
             "root" if policy is root else policy.name: connection_string(
                 self._broker.address, self.port, namespace=self.name, policy=policy
             )
-            for policy in self._host.policies
+            for policy in self._host.policies.values()
         }
 
     # -- entities

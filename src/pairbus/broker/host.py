@@ -35,12 +35,12 @@ from pairbus.clock import Clock
 from pairbus.fault_kinds import LineState
 from pairbus.plumbing.collector import uncollected
 
-from .access.entity_rules import rules_at
 from .access.grants import Grant
 from .access.policies import Policies, Policy
 from .access.tokens import check_token
 from .access.web_tokens import JwtKey
 from .admin.administration import Administration, AdminLine
+from .admin.authorization import rules_at
 from .bounded_log import BoundedLog
 from .connections import Connections
 from .contents import Contents
@@ -333,9 +333,7 @@ class NamespaceHost:
             self.loop.call_soon(self.end_turn)
 
     def end_turn(self) -> None:
-        """Give out, and commit. While a commit is under way, or something is being decided, the turn goes on:
-        its end comes with theirs.
-        """
+        """Give out, and commit; not before what is being committed or decided has come to its end."""
         self._turn_is_due = False
         if self.loop is None:
             return
@@ -460,9 +458,7 @@ class NamespaceHost:
         self.time.note_token(peer.access.next_expiry)
 
     def undo_half(self, error: Exception, noted: int) -> bool:
-        """An operation has failed in a way that nobody foresaw. If the engine had noted something, or failed
-        itself, only a part of what was to be done may be done: the turn is refused. Whether it was.
-        """
+        """Refuse the turn if an unforeseen error may have left it half done; whether it was."""
         if not self.is_half_done(error, noted):
             return False
         self.refuse_turn(error)
@@ -545,9 +541,7 @@ class NamespaceHost:
             peer.follow(line)
 
     def review(self, changed: Set[str] | None = None) -> None:
-        """After a change of entities, or of faults, which may concern all of them: see what that means for
-        the links that are open.
-        """
+        """Entities, or faults, have changed: see what that means for the links that are open."""
         self.decisions.when_free(lambda: self._review_links(changed))
         self._schedule_turn()
 

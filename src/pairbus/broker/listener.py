@@ -100,9 +100,11 @@ class Listener:
         if was.is_mute:
             self.gate.restart()
         if line.is_mute:
-            self._ignore_unread()
+            for sock in self._unread:
+                self._loop.remove_reader(sock.fileno())
         elif line is LineState.UP and was is LineState.BLACKHOLE:
-            self._watch_unread()
+            for sock in self._unread:
+                self._watch(sock)
         else:  # cut, or silent until now
             self._cut_unread()
         for greeter in list(self.greeters):
@@ -228,14 +230,6 @@ class Listener:
         self._take(sock).leave()
         sock.close()
 
-    def _ignore_unread(self) -> None:
-        for sock in self._unread:
-            self._loop.remove_reader(sock.fileno())
-
-    def _watch_unread(self) -> None:
-        for sock in self._unread:
-            self._watch(sock)
-
     def _cut_unread(self) -> None:
         for sock in list(self._unread):
             self._take(sock).leave()
@@ -243,9 +237,7 @@ class Listener:
 
 
 class Greeter(asyncio.Protocol):
-    """Listens to a connection's first four bytes, then stands behind the protocol that speaks what they
-    began.
-    """
+    """Hears a connection's first four bytes, then stands behind the protocol that these began."""
 
     def __init__(self, listener: Listener, visitor: Visitor) -> None:
         self._listener = listener

@@ -35,8 +35,7 @@ class Strand:
         self._goes.acquire()
         self._stops.acquire()
         self._slice = self._began = 0.0
-        # When to look how much of the slice is used, in time that passes: which is quicker to tell than that
-        # of the processor.
+        # When to look at the processor time that is used: time that passes is quicker to tell.
         self._look_at = 0.0
         self._is_abandoned = False
         #: What the work ended with, if that was an exception.

@@ -9,6 +9,7 @@
 """
 
 import asyncio
+import heapq
 import logging
 import math
 from collections.abc import Callable, Collection
@@ -17,7 +18,6 @@ from typing import Protocol
 from pairbus.clock import Clock, WatchedClock
 
 from .access.connection_rights import Access
-from .appointments import Appointments
 from .decisions import Decisions
 from .engine.namespace import Namespace
 from .errors import StoreError
@@ -60,6 +60,29 @@ class Timed(Protocol):
     def end_turn(self) -> None: ...
 
     def refuse_turn(self, error: Exception) -> None: ...
+
+
+class Appointments:
+    """What is to be done when; what is for one moment in the order in which it was made."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._made = 0
+
+    def make(self, at: float, act: Callable[[], None]) -> None:
+        """Have `act` called when the clock shows `at`."""
+        self._made += 1
+        heapq.heappush(self._heap, (at, self._made, act))
+
+    @property
+    def next(self) -> float:
+        """When the next one is; infinity if there is none."""
+        return self._heap[0][0] if self._heap else math.inf
+
+    def keep(self, now: float) -> None:
+        """Do all that is due."""
+        while self.next <= now:
+            heapq.heappop(self._heap)[2]()
 
 
 class Timekeeper:

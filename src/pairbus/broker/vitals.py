@@ -53,9 +53,7 @@ def describe_health(hosts: Iterable[NamespaceHost]) -> tuple[bool, dict[str, Any
 
 
 class Scrape:
-    """Metrics for whoever asks, who needs no token: made a little at a time, since there may be ten thousand
-    entities, and once for all who ask meanwhile.
-    """
+    """Metrics for whoever asks: made a little at a time, and once for all who ask meanwhile."""
 
     def __init__(self, hosts: Collection[NamespaceHost]) -> None:
         self._hosts = hosts

@@ -75,28 +75,18 @@ def server_context(certificate: Certificate) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         # Without a password callback OpenSSL would ask on the terminal for that of an encrypted key.
-        context.load_cert_chain(certificate.cert_path, certificate.key_path, password=_refuse_password)
+        context.load_cert_chain(certificate.cert_path, certificate.key_path, password=lambda: "")
     except (ssl.SSLError, OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or type(error).__name__
         raise ConfigurationError(
             f"{certificate.cert_path} and {certificate.key_path} are no usable pair "
-            f"({_reason(error)}). Give a PEM certificate and its own private key, not encrypted."
+            f"({reason}). Give a PEM certificate and its own private key, not encrypted."
         ) from None
     return context
 
 
-def _refuse_password() -> str:
-    return ""
-
-
-def _reason(error: Exception) -> str:
-    return (isinstance(error, ssl.SSLError) and error.reason) or type(error).__name__
-
-
 def _serves(certificate: Certificate, now: float) -> bool:
-    """Whether both files are there, belong together, fit our addresses and stay valid for a while.
-
-    Done with `ssl` alone, since importing `cryptography` takes longer than all the rest of a start.
-    """
+    """Whether it is a pair, for us, valid for a while; by `ssl` alone: `cryptography` is slow to import."""
     try:
         server_context(certificate)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

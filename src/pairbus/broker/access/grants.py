@@ -66,10 +66,6 @@ class Grant:
             return True
         return wanted.startswith(f"{held}/") and len(held) >= len(entity_of(wanted))
 
-    def allows(self, claim: Claim, path: str, *, now: float) -> bool:
-        """Whether the claim is granted on the path now."""
-        return claim in self.claims and now < self.expires_at and self.covers(path)
-
 
 def resource_path(uri: str) -> str:
     """Give the path of a token's resource, which is a URI, with or without its scheme."""

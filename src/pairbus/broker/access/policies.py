@@ -14,10 +14,10 @@ import enum
 import json
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.files import SECRET, make_directory, publish, tighten
@@ -112,41 +112,23 @@ class Policy:
         return cls(name, make_key(), frozenset(claims))
 
 
-class Policies:
+class Policies(dict[str, Policy]):
     """The policies of one namespace, by name. A later one takes the place of an earlier one of its name."""
 
-    __slots__ = ("_by_name",)
-
     def __init__(self, policies: Iterable[Policy]) -> None:
-        self._by_name = {policy.name: policy for policy in policies}
-
-    def __iter__(self) -> Iterator[Policy]:
-        return iter(self._by_name.values())
-
-    def __len__(self) -> int:
-        return len(self._by_name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._by_name
-
-    def __getitem__(self, name: str) -> Policy:
-        return self._by_name[name]
+        super().__init__({policy.name: policy for policy in policies})
 
     def __repr__(self) -> str:
-        return f"Policies({', '.join(self._by_name)})"
-
-    def get(self, name: str) -> Policy | None:
-        """Find a policy; None if there is none of this name."""
-        return self._by_name.get(name)
+        return f"Policies({', '.join(self)})"
 
     @property
     def root(self) -> Policy:
         """The policy with every right that each namespace has."""
-        return self._by_name[ROOT_POLICY]
+        return self[ROOT_POLICY]
 
     def with_policies(self, policies: Iterable[Policy]) -> Policies:
         """Give a set with these added; one of a name that is taken replaces the other."""
-        return Policies([*self, *policies])
+        return Policies([*self.values(), *policies])
 
     @classmethod
     def generate(cls, given: Iterable[Policy] = ()) -> Policies:
@@ -172,7 +154,8 @@ class Policies:
     def load(cls, path: Path) -> Policies:
         """Read policies from a file that `save` wrote."""
         try:
-            loaded = cls([_from_dict(entry) for entry in parse_json(path.read_bytes())["policies"]])
+            entries = parse_json(path.read_bytes())["policies"]
+            loaded = cls([Policy(one["name"], one["key"], frozenset(one["claims"])) for one in entries])
         except (OSError, ValueError, KeyError, TypeError, AttributeError, ConfigurationError) as error:
             # The cause may quote the file, and with it keys; its type is enough.
             raise ConfigurationError(
@@ -187,17 +170,10 @@ class Policies:
 
     def save(self, path: Path) -> None:
         """Write all policies with their keys to a file that only its owner may read."""
-        content = json.dumps({"policies": [_to_dict(policy) for policy in self]}, indent=2)
+        entries = [{"name": one.name, "key": one.key, "claims": sorted(one.claims)} for one in self.values()]
+        content = json.dumps({"policies": entries}, indent=2)
         make_directory(path.parent)
         publish(path, f"{content}\n", mode=SECRET)
-
-
-def _to_dict(policy: Policy) -> dict[str, Any]:
-    return {"name": policy.name, "key": policy.key, "claims": sorted(policy.claims)}
-
-
-def _from_dict(plain: dict[str, Any]) -> Policy:
-    return Policy(plain["name"], plain["key"], frozenset(Claim(claim) for claim in plain["claims"]))
 
 
 def connection_string(host: str, port: int, *, namespace: str, policy: Policy) -> str:

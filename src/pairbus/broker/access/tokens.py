@@ -62,9 +62,7 @@ def check_token(
     jwt_key: JwtKey | None = None,
     rules: EntityRules = _no_rules,
 ) -> Grant:
-    """Check a token that a client puts for the path of an entity; empty is the namespace itself. `rules` are
-    the policies that an entity has of its own.
-    """
+    """Check a token for the path of an entity, empty for the namespace; `rules` are the entity's own."""
     if not isinstance(token, str) or not token.isascii() or not 0 < len(token) <= MAX_TOKEN:
         raise TokenRejected(f"MalformedToken: A token is ASCII text of at most {MAX_TOKEN} characters.")
     text = token.strip()

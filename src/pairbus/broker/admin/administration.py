@@ -105,9 +105,7 @@ class Administration:
         )
 
     def _known_entity(self, request: HttpRequest) -> str | None:
-        """The canonical path of the entity that a request is about. What does not exist is not counted by
-        name: anybody can ask for anything, and counters are never forgotten.
-        """
+        """Its canonical path. What does not exist has none: counters are never forgotten."""
         try:
             return self._host.engine.node(_entity_path(request)).path
         except Refused:

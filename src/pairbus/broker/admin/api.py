@@ -48,9 +48,7 @@ class AdminApi:
     def __init__(
         self, namespace: Namespace, *, authorize: Authorize | None = None, created_at: float | None = None
     ) -> None:
-        """`authorize` raises any `PairbusError` unless a request may manage what is at a path; its text
-        becomes that of a 401.
-        """
+        """`authorize` raises any `PairbusError`, whose text becomes that of a 401."""
         self._namespace = namespace
         self._authorize = authorize
         self._created_at = created_at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -60,16 +61,14 @@ class Entities:
         return Response(200)
 
     def list_queues(self, call: AdminCall) -> Response:
-        queues = self._namespace.list_queues()
-        return call.reply_page(
-            queues, lambda queue: self._entry(queue, call), path="$Resources/queues", title="Queues"
-        )
+        return self._list(self._namespace.list_queues(), "Queues", call)
 
     def list_topics(self, call: AdminCall) -> Response:
-        topics = self._namespace.list_topics()
-        return call.reply_page(
-            topics, lambda topic: self._entry(topic, call), path="$Resources/topics", title="Topics"
-        )
+        return self._list(self._namespace.list_topics(), "Topics", call)
+
+    def _list(self, found: Sequence[MessageQueue | Topic], title: str, call: AdminCall) -> Response:
+        path = f"$Resources/{title.lower()}"
+        return call.reply_page(found, lambda each: self._entry(each, call), path=path, title=title)
 
     def _find(self, name: str) -> MessageQueue | Topic | None:
         for look in (self._namespace.get_queue, self._namespace.get_topic):

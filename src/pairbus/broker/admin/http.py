@@ -67,9 +67,7 @@ class AdminHttp(asyncio.Protocol):
         upgrade: Upgrade | None = None,
         share: TimeShare = lambda: None,
     ) -> None:
-        """`upgrade` takes over connections that are to speak another protocol; without it none is. `share`
-        tells whose time it is that is spent.
-        """
+        """`upgrade` takes over lines that change their protocol; `share` tells whose time is spent."""
         self._handler = handler
         self._upgrade = upgrade
         self._share = share

@@ -8,6 +8,7 @@ from typing import Any, Final
 from pairbus.broker.engine import filters
 from pairbus.broker.engine.actions import SqlAction
 from pairbus.broker.engine.rules import Rule
+from pairbus.broker.engine.validity import pascal
 from pairbus.words import DEFAULT_RULE
 
 from .atom import DESCRIPTION_SPACES
@@ -20,14 +21,7 @@ from .typed import read_pairs, write_pairs
 _COMPATIBILITY_LEVEL = "20"
 
 _CORRELATION_ELEMENTS: Final = {
-    "CorrelationId": "correlation_id",
-    "MessageId": "message_id",
-    "To": "to",
-    "ReplyTo": "reply_to",
-    "Label": "subject",
-    "SessionId": "session_id",
-    "ReplyToSessionId": "reply_to_session_id",
-    "ContentType": "content_type",
+    "Label" if name == "subject" else pascal(name): name for name in filters.CORRELATED
 }
 
 
@@ -89,17 +83,15 @@ def _read_filter(node: XmlNode | None) -> filters.Filter:
     return reader(node)
 
 
-def _read_sql_filter(node: XmlNode) -> filters.SqlFilter:
-    return filters.SqlFilter(_expression(node, "SqlFilter"), read_pairs(node.find("Parameters")))
-
-
 def _read_correlation_filter(node: XmlNode) -> filters.CorrelationFilter:
     fields = {field: node.text_of(element) for element, field in _CORRELATION_ELEMENTS.items()}
     return filters.CorrelationFilter(**fields, properties=read_pairs(node.find("Properties")))
 
 
 _FILTERS: Final[dict[str, Callable[[XmlNode], filters.Filter]]] = {
-    "SqlFilter": _read_sql_filter,
+    "SqlFilter": lambda node: filters.SqlFilter(
+        _expression(node, "SqlFilter"), read_pairs(node.find("Parameters"))
+    ),
     "CorrelationFilter": _read_correlation_filter,
     "TrueFilter": lambda node: filters.TrueFilter(),
     "FalseFilter": lambda node: filters.FalseFilter(),

@@ -5,35 +5,24 @@ A reader raises ValueError with a text that says what would be right.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from pairbus.broker.engine.settings import EntityStatus
 
 from .duration import format_duration, parse_duration
 
 
-class Read(Protocol):
-    """From an element's text to a setting."""
-
-    def __call__(self, text: str) -> Any: ...
-
-
-class WriteScalar(Protocol):
-    """From a setting to an element's text; None leaves the element out."""
-
-    def __call__(self, value: Any) -> str | None: ...
-
-
 @dataclass(frozen=True)
 class Scalar:
-    """The two directions of one kind of value."""
+    """The two directions of one kind of value; None leaves the element out."""
 
-    read: Read
-    write: WriteScalar
+    read: Callable[[str], Any]
+    write: Callable[[Any], str | None]
 
 
-def _read_boolean(text: str) -> bool:
+def read_boolean(text: str) -> bool:
     word = text.strip().lower()
     if word not in {"true", "false", "1", "0"}:
         raise ValueError(f"'{text}' is neither true nor false")
@@ -67,9 +56,7 @@ def _read_status(text: str) -> EntityStatus:
 
 
 def _read_forwarding(text: str) -> str | None:
-    """Clients write it as a path, or as a URL with the namespace's host, and find again what they wrote, but
-    for the case of scheme and host.
-    """
+    """A path, or a URL with the namespace's host: kept as written, but for the case of scheme and host."""
     stripped = text.strip()
     scheme, separator, rest = stripped.partition("://")
     if not separator:
@@ -78,14 +65,10 @@ def _read_forwarding(text: str) -> str | None:
     return f"{scheme.lower()}://{host.lower()}{slash}{path}"
 
 
-def _read_text(text: str) -> str:
-    return text
-
-
-boolean = Scalar(_read_boolean, lambda value: "true" if value else "false")
+boolean = Scalar(read_boolean, lambda value: "true" if value else "false")
 number = Scalar(_read_number, lambda value: None if value is None else str(value))
-duration = Scalar(_read_duration, lambda value: format_duration(value))
-limited_duration = Scalar(_read_limited_duration, lambda value: format_duration(value))
+duration = Scalar(_read_duration, format_duration)
+limited_duration = Scalar(_read_limited_duration, format_duration)
 status = Scalar(_read_status, lambda value: str(value.value))
-text = Scalar(_read_text, lambda value: value or None)
+text = Scalar(str, lambda value: value or None)
 forwarding = Scalar(_read_forwarding, lambda value: value)

@@ -100,9 +100,7 @@ def settings_of(kind: type[EntitySettings]) -> dict[str, str]:
 
 
 def read_value(field: str, value: object) -> Any:
-    """A setting as files have it: a duration in seconds or as ISO 8601 text, the rest as it is. ValueError
-    says what would be right.
-    """
+    """A setting as files have it, durations in seconds or ISO 8601; ValueError says what would be right."""
     kind = next(kind for _, name, kind in _TABLE if name == field)
     if kind in (scalar.duration, scalar.limited_duration):
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):

@@ -48,9 +48,10 @@ class Subscriptions:
 
     def list(self, call: AdminCall) -> Response:
         topic = self._namespace.get_topic(call.address.entity)
-        found = self._namespace.list_subscriptions(topic.path)
         path = f"{topic.path}/Subscriptions"
-        return call.reply_page(found, lambda each: self._entry(each, call), path=path, title="Subscriptions")
+        return call.reply_page(
+            topic.subscriptions, lambda each: self._entry(each, call), path=path, title="Subscriptions"
+        )
 
     def _entry(self, subscription: Subscription, call: AdminCall) -> AtomEntry:
         return AtomEntry(

@@ -18,6 +18,7 @@ from pairbus.amqp import types as amqp
 from .duration import format_duration, format_instant, parse_duration, parse_instant
 from .errors import AdminRefused
 from .markup import XmlNode, branch, leaf
+from .scalar import read_boolean
 
 SCHEMA = "http://www.w3.org/2001/XMLSchema"
 SERIALIZATION = "http://schemas.microsoft.com/2003/10/Serialization/"
@@ -89,13 +90,6 @@ def _integer_reader(name: str) -> Callable[[str], int]:
     return read
 
 
-def _read_boolean(text: str) -> bool:
-    word = text.strip().lower()
-    if word not in {"true", "false", "1", "0"}:
-        raise ValueError("it must be true or false")
-    return word in {"true", "1"}
-
-
 def _read_double(text: str) -> float:
     return float(text.strip().replace("INF", "inf"))
 
@@ -113,16 +107,12 @@ def _read_binary(text: str) -> bytes:
         raise ValueError(str(error)) from error
 
 
-def _read_text(text: str) -> str:
-    return text
-
-
 _READERS: Final[dict[str, Callable[[str], Any]]] = {
     **{name: _integer_reader(name) for name in _INTEGERS},
-    "string": _read_text,
-    "anyURI": _read_text,
+    "string": str,
+    "anyURI": str,
     "char": lambda text: amqp.Char(chr(int(text))),
-    "boolean": _read_boolean,
+    "boolean": read_boolean,
     "double": _read_double,
     "decimal": _read_double,
     "float": lambda text: amqp.Float(_read_double(text)),

@@ -60,9 +60,7 @@ class Admission:
         self._name(messages)
 
     def admit_each(self, messages: Sequence[Incoming]) -> bool:
-        """Whether each of these, which are sent each for itself, may come in and nothing else is to be done
-        with it; if so, give an id to whoever has none.
-        """
+        """Whether each of these may come in and needs nothing else; if so, all of them get an id."""
         largest, limit, total = self._largest, self._limits.max_identifier, 0
         has_ids = True
         for incoming in messages:

@@ -26,9 +26,7 @@ def breathe() -> None:
 
 
 def slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """So many items at a time, with a place to stop before each slice: for what is too little work to stop
-    after every single one.
-    """
+    """So many items at a time, with a place to stop before each slice."""
     for at in range(0, len(items), size):
         breathe()
         yield items[at : at + size]

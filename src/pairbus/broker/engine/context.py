@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 
 class Space:
-    """Bytes taken, and the quota. An entity shares it with its sub-queues, a topic with its subscriptions.
-    Ids that are remembered for the detection of duplicates are counted apart, against the same quota.
-    """
+    """Bytes taken, and remembered ids, each against the quota; shared with sub-queues and subscriptions."""
 
     __slots__ = ("limit", "remembered", "used")
 

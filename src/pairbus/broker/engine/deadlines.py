@@ -115,9 +115,7 @@ class Deadlines(Generic[DeadlineKey]):
 
 
 class Alarm:
-    """When something wants to be woken, and how: `wake` does what is due and sets the alarm anew. Only Alarms
-    sets `at`.
-    """
+    """When something is woken, and how: `wake` does what is due and sets it anew. Alarms alone sets `at`."""
 
     __slots__ = ("at", "wake")
 
@@ -138,9 +136,7 @@ Owner = TypeVar("Owner", bound=Punctual)
 def timely(
     operation: Callable[Concatenate[Owner, Subject, float, P], R],
 ) -> Callable[Concatenate[Owner, Subject, float, P], R]:
-    """Let an operation first do what is due by its `now`, the second argument, so that it sees no state older
-    than its own time, whether anybody has rung the alarms or not.
-    """
+    """Let an operation first do what is due by its `now`, whether anybody has rung the alarms or not."""
 
     @wraps(operation)
     def perform(owner: Owner, subject: Subject, now: float, /, *rest: P.args, **options: P.kwargs) -> R:

@@ -6,6 +6,8 @@ and whatever suffix it has.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from .entity import Entity
 from .errors import already_exists, not_found
 from .names import fold
@@ -13,6 +15,7 @@ from .queue import MessageQueue
 from .subscription import Subscription
 from .topic import Topic
 
+T = TypeVar("T")
 # More spellings than any honest client writes; this only bounds what the others do.
 MANY = 100_000
 
@@ -49,17 +52,11 @@ class Directory:
 
     def queue(self, name: str) -> MessageQueue:
         """The queue of this name, or Refused."""
-        queue = self._queues.get(fold(name))
-        if queue is None:
-            raise not_found(name)
-        return queue
+        return _need(self._queues.get(fold(name)), name)
 
     def topic(self, name: str) -> Topic:
         """The topic of this name, or Refused."""
-        topic = self._topics.get(fold(name))
-        if topic is None:
-            raise not_found(name)
-        return topic
+        return _need(self._topics.get(fold(name)), name)
 
     def queues(self) -> list[MessageQueue]:
         """All queues, sorted by name."""
@@ -91,6 +88,12 @@ class Directory:
         for node in _all_nodes(entity):
             self._nodes.pop(fold(node.path), None)
         self._spellings.clear()
+
+
+def _need(found: T | None, path: str) -> T:
+    if found is None:
+        raise not_found(path)
+    return found
 
 
 def _all_nodes(entity: Entity) -> list[MessageQueue | Topic]:

@@ -48,9 +48,7 @@ class DuplicateHistory:
         self._ends.add(until, key)
 
     def change_window(self, window: float) -> None:
-        """Let ids be remembered for another time, those that are known already too: from when they were
-        seen, as if the window had been so then.
-        """
+        """Let ids, also those that are known, count as long as if the window had been so when they came."""
         longer, self.window = window - self.window, window
         for key, until in list(self._until.items()):
             self.keep(key, until + longer)

@@ -24,16 +24,13 @@ from .message import Incoming, MessageState, StoredMessage
 from .schedule import Schedule
 from .settings import MEGABYTE, EntitySettings, QueueSettings, TopicSettings
 from .shelf import Shelf
-from .table import MessageTable
 
 # Messages that join a line in a moment.
 _FEW = 64
 
 
 class Entity(ABC):
-    """Something that has a path and may be sent to. Its parts: the shelf with its messages, the schedule of
-    those that wait for their time, and the rules of admission.
-    """
+    """Something with a path that may be sent to: shelf, schedule, and rules of admission."""
 
     __slots__ = (
         "_admission",
@@ -53,6 +50,7 @@ class Entity(ABC):
         "removed",
         "settings",
         "space",
+        "table",
         "updated_at",
     )
     settings: EntitySettings
@@ -73,6 +71,8 @@ class Entity(ABC):
         self._context = context
         self._emit = context.events.append
         self._shelf = Shelf(space)
+        #: All messages that are here, whatever their state.
+        self.table = self._shelf.table
         self._schedule = Schedule(self._shelf)
         self._admission = Admission(context, path, space)
 
@@ -80,11 +80,6 @@ class Entity(ABC):
         return f"<{type(self).__name__} {self.path!r}>"
 
     # -- what every entity tells
-
-    @property
-    def table(self) -> MessageTable:
-        """All messages that are here, whatever their state."""
-        return self._shelf.table
 
     @property
     def scheduled_count(self) -> int:
@@ -138,9 +133,7 @@ class Entity(ABC):
 
     @timely
     def check_arrival(self, messages: Sequence[Incoming], now: float, *, before: int) -> int:
-        """Raise Refused unless all messages may come in, together with so many bytes that are to come before
-        them; the bytes of both.
-        """
+        """Raise Refused unless all may come in behind so many bytes; the bytes of both."""
         self.check_send()
         self._admission.admit(messages)
         total = before + sum(incoming.size for incoming in messages)
@@ -168,9 +161,7 @@ class Entity(ABC):
 
     @timely
     def send_run(self, messages: Sequence[Incoming], now: float) -> bool:
-        """Take messages that are sent each for itself, as `send` would one after the other, if each of them
-        just joins the line; else do nothing, and say so.
-        """
+        """Take messages, each for itself, if each just joins the line; else do nothing, and say so."""
         if not (self._takes_messages and self.lines_up and self._admission.admit_each(messages)):
             return False
         self.accessed_at = now

@@ -7,7 +7,7 @@ record is made before the message is taken out: if it cannot be made, the messag
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 from pairbus import words
 
@@ -24,27 +24,26 @@ class Grave(Protocol):
     def insert(self, message: StoredMessage) -> None: ...
 
 
-DeadRoom = TypeVar("DeadRoom", bound=Grave)
-
-
-class Exits(Generic[DeadRoom]):
+class Exits:
     """The ways out of one queue. A sub-queue has no dead letters of its own, and buries nothing."""
 
     __slots__ = (
         "_context",
+        "_dead_letters",
         "_forward_dead_letters_to",
         "_path",
+        "_transfer_dead_letters",
         "buries_expired",
-        "dead_letters",
         "forward_to",
-        "transfer_dead_letters",
     )
 
-    def __init__(self, context: Context, path: str) -> None:
+    def __init__(
+        self, context: Context, path: str, dead_letters: Grave | None, transfer_dead_letters: Grave | None
+    ) -> None:
         self._context = context
         self._path = path
-        self.dead_letters: DeadRoom | None = None
-        self.transfer_dead_letters: DeadRoom | None = None
+        self._dead_letters = dead_letters
+        self._transfer_dead_letters = transfer_dead_letters
         self.buries_expired = False
         self.forward_to: str | None = None
         self._forward_dead_letters_to: str | None = None
@@ -78,11 +77,11 @@ class Exits(Generic[DeadRoom]):
 
     def bury(self, letter: StoredMessage, now: float) -> None:
         """Put a letter where dead ones go."""
-        assert self.dead_letters is not None
+        assert self._dead_letters is not None
         if self._forward_dead_letters_to is not None:
             self.forward(letter, self._forward_dead_letters_to, now)
         else:
-            self.dead_letters.insert(letter)
+            self._dead_letters.insert(letter)
 
     def forward(self, message: StoredMessage, path: str, now: float) -> None:
         """Pass a message on at once. One that cannot be passed on goes to the transfer dead letters."""
@@ -100,9 +99,9 @@ class Exits(Generic[DeadRoom]):
                 raise not_allowed(f"The entity '{path}' that '{self._path}' forwards to is not there.")
             destination.accept_forwarded(message, now)
         except Refused as refused:
-            assert self.transfer_dead_letters is not None
+            assert self._transfer_dead_letters is not None
             letter = self.letter(message, reason=refused.condition, description=refused.description)
-            self.transfer_dead_letters.insert(letter)
+            self._transfer_dead_letters.insert(letter)
 
 
 def _path(target: str | None) -> str | None:

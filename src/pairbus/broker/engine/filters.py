@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeAlias
 
-from pairbus.conditions import ARGUMENT_ERROR
-
-from .errors import Refused
+from .errors import bad_argument
 from .sql.expression import Predicate, compile_predicate
 from .system_properties import Filterable, identifier_text, lookup
 from .typed_values import check_values, equal, from_plain, to_plain
@@ -50,8 +48,8 @@ class FalseFilter:
         return {"kind": "false"}
 
 
-# Field of the filter -> field of the AMQP properties.
-_CORRELATED: Final = {
+#: What is compared: field of the filter -> field of the AMQP properties. In the order of the wire.
+CORRELATED: Final = {
     "correlation_id": "correlation_id",
     "message_id": "message_id",
     "to": "to",
@@ -65,10 +63,7 @@ _CORRELATED: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class CorrelationFilter:
-    """Takes the messages in which every field and property given here has the same value, case included.
-
-    Numbers are the same when they are equal, whatever their AMQP types.
-    """
+    """Takes messages with all these values, case included; numbers are the same whatever their types."""
 
     correlation_id: str | None = None
     message_id: str | None = None
@@ -84,21 +79,16 @@ class CorrelationFilter:
         checked = check_values(self.properties, what="The property")
         object.__setattr__(self, "properties", checked)
         if not checked and not self.fields():
-            raise Refused(ARGUMENT_ERROR, "A correlation filter needs a field or a property to compare.")
-
-    @property
-    def label(self) -> str | None:
-        """The older name of `subject`."""
-        return self.subject
+            raise bad_argument("A correlation filter needs a field or a property to compare.")
 
     def fields(self) -> dict[str, str]:
         """The fields that are set, by the names they have here."""
-        found = {name: getattr(self, name) for name in _CORRELATED}
+        found = {name: getattr(self, name) for name in CORRELATED}
         return {name: value for name, value in found.items() if value is not None}
 
     def matches(self, message: Filterable) -> bool:
         """Whether the subscription takes the message."""
-        for name, source in _CORRELATED.items():
+        for name, source in CORRELATED.items():
             wanted = getattr(self, name)
             if wanted is not None and identifier_text(getattr(message.properties, source)) != wanted:
                 return False
@@ -161,7 +151,7 @@ def filter_from_dict(plain: Mapping[str, Any]) -> Filter:
         case "sql":
             return SqlFilter(plain["expression"], _values(plain["parameters"]))
         case kind:
-            raise Refused(ARGUMENT_ERROR, f"There is no filter of kind {kind!r}.")
+            raise bad_argument(f"There is no filter of kind {kind!r}.")
 
 
 def _values(plain: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

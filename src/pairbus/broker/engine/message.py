@@ -264,9 +264,7 @@ class StoredMessage:
         self.held = content
 
     def set_properties(self, properties: Properties) -> None:
-        """Replace the properties of a message that is not stored yet, as an action of a rule does, and what
-        is known from them.
-        """
+        """Replace the properties of a message that is not stored yet, and what is known from them."""
         if properties.message_id is None:
             properties = replace(properties, message_id=self.message_id)
         encoded = encode_properties(properties)
@@ -365,9 +363,7 @@ class Incoming:
 
     @classmethod
     def parse(cls, payload: Blob) -> Incoming:
-        """Read what the broker must know of a message; raises DecodeError on bytes that are none. The body of
-        a view stays where it is.
-        """
+        """What the broker must know of a message; DecodeError. The body of a view stays where it is."""
         if isinstance(payload, memoryview):
             sections = scan_large(payload)
         elif (plain := scan_plain(payload)) is not None:

@@ -17,8 +17,10 @@ Theory of operation:
 
 from __future__ import annotations
 
+import random
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeVar
 
 from pairbus import conditions
 
@@ -43,9 +45,26 @@ from .settings import (
 )
 from .subscription import Subscription, subscription_path
 from .tiers import STANDARD
-from .tokens import new_token
 from .topic import Topic
 from .validity import check_settings, check_update, fit_settings
+
+AnyEntity = TypeVar("AnyEntity", bound=MessageQueue | Topic)
+# The bits that make a random number a uuid of version 4 (RFC 9562, section 5.4).
+KEPT: Final = ~((0xF << 76) | (0x3 << 62)) & ((1 << 128) - 1)
+FIXED: Final = (0x4 << 76) | (0x2 << 62)
+
+_bits = random.Random().getrandbits
+_new = uuid.UUID.__new__
+_set = object.__setattr__
+_SAFETY = uuid.SafeUUID.unknown
+
+
+def new_token() -> uuid.UUID:
+    """A random uuid that names a lock, and is no secret. `uuid.uuid4` takes longer than a whole delivery."""
+    token = _new(uuid.UUID)
+    _set(token, "int", _bits(128) & KEPT | FIXED)
+    _set(token, "is_safe", _SAFETY)
+    return token
 
 
 class Namespace:
@@ -60,14 +79,20 @@ class Namespace:
     ) -> None:
         self.name = name
         self.limits = limits
-        self._directory = Directory()
-        self._context = Context(limits, next_token, find=self._directory.find, retire=self._retire)
+        directory = self._directory = Directory()
+        context = self._context = Context(limits, next_token, find=directory.find, retire=self._retire)
+        #: What is at a path, in any case, and the queue or topic of a name: or Refused.
+        self.node, self.get_queue, self.get_topic = directory.node, directory.queue, directory.topic
+        #: All of them, sorted by name.
+        self.list_queues, self.list_topics = directory.queues, directory.topics
+        #: The queues where messages or sessions became available since the last call.
+        self.take_ready = context.take_ready
+        #: Have no store told of the operations since the last call.
+        self.drop_events = context.drop_events
+        #: When there may be something due next; None if nothing ever will be as things are.
+        self.next_deadline = context.alarms.next
 
     # -- messages
-
-    def node(self, path: str) -> MessageQueue | Topic:
-        """The queue, topic, subscription or sub-queue at a path, in any case, or Refused."""
-        return self._directory.node(path)
 
     def is_wide(self, path: str) -> bool:
         """Whether a single message that is sent there may cause much to be done."""
@@ -84,9 +109,7 @@ class Namespace:
         self._directory.node(path).send(messages, now)
 
     def send_run(self, path: str, messages: Sequence[Incoming], now: float) -> bool:
-        """Take messages that are sent each for itself, as `send` would one after the other. If that is more
-        than to put them into a queue, nothing is done, and the answer is False.
-        """
+        """Take messages as `send` would one by one; False, and nothing is done, if that is not all."""
         node = self._directory.find(path)
         return node is not None and node.send_run(messages, now)
 
@@ -104,14 +127,8 @@ class Namespace:
         """Do everything that is due."""
         self._context.alarms.ring(now)
 
-    def next_deadline(self) -> float | None:
-        """When there may be something due next; None if nothing ever will be as things are."""
-        return self._context.alarms.next()
-
     def shift_durations(self, seconds: float) -> None:
-        """Somebody has set the clock forward, or back. Locks and idleness last as long as they would have;
-        expiry, schedules and windows of duplicate detection are times of the clock.
-        """
+        """The clock was set: locks and idleness last as long; expiry, schedules and windows do not move."""
         for entity in self._entities():
             entity.shift_durations(seconds)
 
@@ -130,14 +147,6 @@ class Namespace:
     def take_events(self) -> list[EngineEvent]:
         """What a store must write for the operations since the last call."""
         return self._context.take_events()
-
-    def drop_events(self) -> None:
-        """Have no store told of the operations since the last call."""
-        self._context.drop_events()
-
-    def take_ready(self) -> set[MessageQueue]:
-        """The queues where messages or sessions became available since the last call."""
-        return self._context.take_ready()
 
     def take_lost_sessions(self) -> list[SessionLock]:
         """The locks on sessions that have ended by their time since the last call."""
@@ -164,22 +173,12 @@ class Namespace:
 
     def update_queue(self, name: str, settings: QueueSettings, now: float) -> MessageQueue:
         """Change the settings of a queue, or raise Refused."""
-        queue = self._directory.queue(name)
-        self._update(queue, settings, now)
-        return queue
+        return self._update(self._directory.queue(name), settings, now)
 
     def delete_queue(self, name: str, now: float) -> None:
         """Delete a queue with all its messages, or raise Refused."""
         del now
         self._retire(self._directory.queue(name))
-
-    def get_queue(self, name: str) -> MessageQueue:
-        """The queue of this name, or Refused."""
-        return self._directory.queue(name)
-
-    def list_queues(self) -> list[MessageQueue]:
-        """All queues, sorted by name."""
-        return self._directory.queues()
 
     # -- topics
 
@@ -191,22 +190,12 @@ class Namespace:
 
     def update_topic(self, name: str, settings: TopicSettings, now: float) -> Topic:
         """Change the settings of a topic, or raise Refused."""
-        topic = self._directory.topic(name)
-        self._update(topic, settings, now)
-        return topic
+        return self._update(self._directory.topic(name), settings, now)
 
     def delete_topic(self, name: str, now: float) -> None:
         """Delete a topic with its subscriptions, or raise Refused."""
         del now
         self._retire(self._directory.topic(name))
-
-    def get_topic(self, name: str) -> Topic:
-        """The topic of this name, or Refused."""
-        return self._directory.topic(name)
-
-    def list_topics(self) -> list[Topic]:
-        """All topics, sorted by name."""
-        return self._directory.topics()
 
     # -- subscriptions
 
@@ -240,9 +229,7 @@ class Namespace:
         self, topic: str, name: str, settings: SubscriptionSettings, now: float
     ) -> Subscription:
         """Change the settings of a subscription, or raise Refused."""
-        subscription = self.get_subscription(topic, name)
-        self._update(subscription, settings, now)
-        return subscription
+        return self._update(self.get_subscription(topic, name), settings, now)
 
     def delete_subscription(self, topic: str, name: str, now: float) -> None:
         """Delete a subscription with its messages and rules, or raise Refused."""
@@ -253,10 +240,6 @@ class Namespace:
         """The subscription of this name, or Refused."""
         return self._directory.topic(topic).get_subscription(name)
 
-    def list_subscriptions(self, topic: str) -> list[Subscription]:
-        """All subscriptions of a topic, sorted by name."""
-        return self._directory.topic(topic).subscriptions
-
     # -- rules
 
     def create_rule(self, topic: str, subscription: str, rule: Rule, now: float) -> Rule:
@@ -266,18 +249,14 @@ class Namespace:
         if len(node.rules) >= self.limits.max_rules:
             raise self._full("rules", self.limits.max_rules)
         node.add_rule(rule)
-        node.spare(now)
-        self._context.events.append(RulePut(node.path, rule))
-        return rule
+        return self._note(node, rule, now)
 
     def update_rule(self, topic: str, subscription: str, rule: Rule, now: float) -> Rule:
         """Replace the rule of the same name, or raise Refused."""
         node = self.get_subscription(topic, subscription)
         node.get_rule(rule.name)
         node.put_rule(rule)
-        node.spare(now)
-        self._context.events.append(RulePut(node.path, rule))
-        return rule
+        return self._note(node, rule, now)
 
     def delete_rule(self, topic: str, subscription: str, name: str, now: float) -> None:
         """Remove a rule, or raise Refused."""
@@ -287,15 +266,12 @@ class Namespace:
         node.spare(now)
         self._context.events.append(RuleRemoved(node.path, rule.name))
 
-    def get_rule(self, topic: str, subscription: str, name: str) -> Rule:
-        """The rule of this name, or Refused."""
-        return self.get_subscription(topic, subscription).get_rule(name)
-
-    def list_rules(self, topic: str, subscription: str) -> list[Rule]:
-        """All rules of a subscription, sorted by name."""
-        return self.get_subscription(topic, subscription).rules
-
     # -- inside
+
+    def _note(self, node: Subscription, rule: Rule, now: float) -> Rule:
+        node.spare(now)
+        self._context.events.append(RulePut(node.path, rule))
+        return rule
 
     def _create(
         self, kind: EntityKind, name: str, settings: QueueSettings | TopicSettings, now: float
@@ -347,7 +323,7 @@ class Namespace:
         entity.configure(settings, now)
         self._context.events.append(describe(entity))
 
-    def _update(self, entity: MessageQueue | Topic, settings: EntitySettings, now: float) -> None:
+    def _update(self, entity: AnyEntity, settings: EntitySettings, now: float) -> AnyEntity:
         settings = fit_settings(settings, self.limits)
         check_update(entity.settings, settings)
         self._check_settings(entity.path, settings)
@@ -357,6 +333,7 @@ class Namespace:
         self._context.events.append(describe(entity))
         if entity.duplicates is not None and entity.duplicates.window != window:
             entity.retell_duplicates()
+        return entity
 
     def _retire(self, entity: Entity) -> None:
         if isinstance(entity, Topic):

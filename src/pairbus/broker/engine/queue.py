@@ -57,7 +57,17 @@ from .stock import Stock
 class MessageQueue(Entity):
     """Something to receive from."""
 
-    __slots__ = ("_exits", "_lock_duration", "_locks", "_max_deliveries", "_receives", "_stock", "parent")
+    __slots__ = (
+        "_exits",
+        "_lock_duration",
+        "_locks",
+        "_max_deliveries",
+        "_receives",
+        "_stock",
+        "dead_letters",
+        "parent",
+        "transfer_dead_letters",
+    )
     settings: ReceivableSettings
 
     def __init__(
@@ -67,29 +77,21 @@ class MessageQueue(Entity):
         self.parent = parent
         self._stock = Stock(self._shelf)
         self._locks = Locks(self._shelf)
-        self._exits: Exits[MessageQueue] = Exits(context, path)
         self._receives = True
         self._lock_duration = 60.0
         # None in a sub-queue, which keeps its messages however often they fail.
         self._max_deliveries: int | None = None
-        if parent is None:
-            self._exits.dead_letters = self._sub_queue(words.DEAD_LETTER_QUEUE, now)
-            self._exits.transfer_dead_letters = self._sub_queue(words.TRANSFER_DEAD_LETTER_QUEUE, now)
+        #: What has died here, and what could not be forwarded. A sub-queue has neither.
+        self.dead_letters = self._sub_queue(words.DEAD_LETTER_QUEUE, now)
+        self.transfer_dead_letters = self._sub_queue(words.TRANSFER_DEAD_LETTER_QUEUE, now)
+        self._exits = Exits(context, path, self.dead_letters, self.transfer_dead_letters)
 
-    def _sub_queue(self, name: str, now: float) -> MessageQueue:
+    def _sub_queue(self, name: str, now: float) -> MessageQueue | None:
+        if self.parent is not None:
+            return None
         return MessageQueue(self._context, f"{self.path}/{name}", space=self.space, now=now, parent=self)
 
     # -- what it tells
-
-    @property
-    def dead_letters(self) -> MessageQueue | None:
-        """The dead letters, if this is not a sub-queue itself."""
-        return self._exits.dead_letters
-
-    @property
-    def transfer_dead_letters(self) -> MessageQueue | None:
-        """What could not be forwarded, if this is not a sub-queue itself."""
-        return self._exits.transfer_dead_letters
 
     def sub_queues(self) -> list[MessageQueue]:
         """The dead letters and the transfer dead letters, if this is not one of them."""
@@ -259,9 +261,7 @@ class MessageQueue(Entity):
         session: SessionLock | None = None,
         at_hand: bool = False,
     ) -> list[Handout]:
-        """Take up to `limit` waiting messages, locked or deleted; if they are to be at hand, none from the
-        first on that is not (`absent` tells them).
-        """
+        """Up to `limit` waiting messages, locked or deleted; with `at_hand` none from the first absent on."""
         self.accessed_at = now
         if not self._receives or (session is None) is not (self._shelf.sessions is None):
             self.check_receiver(with_session=session is not None)

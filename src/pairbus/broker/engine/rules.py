@@ -24,9 +24,7 @@ class Rule:
 
     @property
     def is_thorough(self) -> bool:
-        """Whether it may take long with one message: it compares text with patterns, or makes another
-        message of it.
-        """
+        """Whether it may take long with one message: it has patterns, or makes another one of it."""
         return self.action is not None or (
             isinstance(self.filter, SqlFilter) and "LIKE" in self.filter.expression.upper()
         )

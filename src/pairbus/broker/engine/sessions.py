@@ -137,9 +137,7 @@ class MessageSessions:
         return self._ends.next()
 
     def listing(self, *, skip: int, top: int, updated_after: float | None) -> list[str]:
-        """Ids, sorted: of all sessions with messages or a state, or of those whose state was set after a
-        time.
-        """
+        """Ids, sorted: of sessions with messages or a state, or with a state set after a time."""
         found: list[str] = []
         for each in self:
             if updated_after is None:

@@ -72,9 +72,7 @@ class Shelf:
                 yield message
 
     def bring(self, message: StoredMessage, others: Iterable[int]) -> None:
-        """Have the content of a message in memory that is about to leave, and those of others, which leave
-        right after it: what a store has is read many at a time.
-        """
+        """Read the content of a message that is about to leave, and of others that leave right after it."""
         found = (self.table.get(number) for number in others)
         absent = [each for each in found if each is not None and not each.is_at_hand and each.size <= _SMALL]
         if message not in absent:

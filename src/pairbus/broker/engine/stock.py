@@ -50,9 +50,7 @@ class Stock:
             self.stand(message)
 
     def place_all(self, messages: Sequence[StoredMessage]) -> float:
-        """Take many active messages in, in the order of their numbers, where there are no sessions; when the
-        first of them expires.
-        """
+        """Take in many active ones, in the order of their numbers, without sessions; the first expiry."""
         first_end = NEVER
         for message in messages:
             if message.expires_at is not None:

@@ -69,7 +69,7 @@ class MessageTable:
 
     def remove_all(self, numbers: Sequence[int]) -> None:
         """Remove many: those that are in one block, one behind the other, share the way to it."""
-        for key, group in groupby(numbers, key=_block_of):
+        for key, group in groupby(numbers, key=lambda number: number >> BITS):
             block = self._blocks[key]
             for number in group:
                 del block[number]
@@ -95,7 +95,3 @@ class MessageTable:
             for each in sorted(block):
                 if each >= number:
                     yield block[each]
-
-
-def _block_of(number: int) -> int:
-    return number >> BITS

@@ -10,7 +10,7 @@ from __future__ import annotations
 from .breath import breathe
 from .context import Context, Space
 from .entity import Entity
-from .errors import not_allowed, not_found
+from .errors import not_found
 from .message import Incoming, StoredMessage, View
 from .results import Counts
 from .settings import TopicSettings
@@ -56,13 +56,6 @@ class Topic(Entity):
     def drop_subscription(self, subscription: Subscription) -> None:
         """The subscription is gone; what it held takes no room any more."""
         del self._subscriptions[subscription.name.lower()]
-
-    def check_receive(self) -> None:
-        """Nothing can be received from a topic."""
-        raise not_allowed(
-            f"'{self.path}' is a topic, and nothing can be received from it. Receive from one of its "
-            "subscriptions."
-        )
 
     def counts(self) -> Counts:
         """A topic itself has only the messages that wait for their time."""

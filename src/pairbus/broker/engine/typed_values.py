@@ -20,9 +20,8 @@ from pairbus.amqp import types as amqp
 from pairbus.amqp.decoding import decode
 from pairbus.amqp.encoding import encode
 from pairbus.amqp.errors import EncodeError
-from pairbus.conditions import ARGUMENT_ERROR
 
-from .errors import Refused
+from .errors import bad_argument
 
 # A kind and a value that compares with others of that kind.
 Comparable: TypeAlias = tuple[str, Any]
@@ -56,16 +55,15 @@ def check_values(values: Mapping[str, Any], *, what: str) -> dict[str, Any]:
     """Copy the parameters or properties of a rule; refuses names and values that no message can carry."""
     for name, value in values.items():
         if not isinstance(name, str) or not name.strip("@ "):
-            raise Refused(ARGUMENT_ERROR, f"{what} {name!r} has no usable name. Give it a name of letters.")
+            raise bad_argument(f"{what} {name!r} has no usable name. Give it a name of letters.")
         if value is not None and not isinstance(value, VALUE_TYPES):
-            raise Refused(
-                ARGUMENT_ERROR,
+            raise bad_argument(
                 f"{what} {name!r} is of type {type(value).__name__}. Use a string, a number, a boolean, "
-                "a time, a duration, a uuid or bytes.",
+                "a time, a duration, a uuid or bytes."
             )
         if isinstance(value, int) and not LOWEST_INTEGER <= value <= HIGHEST_INTEGER:
             problem = f"{what} {name!r} does not fit into 64 bits. Use a float or a string."
-            raise Refused(ARGUMENT_ERROR, problem)
+            raise bad_argument(problem)
     return dict(values)
 
 

@@ -36,7 +36,8 @@ def check_settings(settings: EntitySettings, limits: NamespaceLimits) -> None:
             f"it may have {limits.max_user_metadata} at most."
         )
     if isinstance(settings, ReceivableSettings):
-        _check_receivable(settings, limits)
+        _check_range(settings, "lock_duration", limits.min_lock_duration, limits.max_lock_duration)
+        _check_range(settings, "max_delivery_count", 1, limits.max_delivery_count)
     if isinstance(settings, QueueSettings | TopicSettings):
         _check_sendable(settings, limits)
 
@@ -69,13 +70,8 @@ def check_update(old: EntitySettings, new: EntitySettings) -> None:
         if name == "enable_partitioning":
             text = f"Partitioning cannot be changed for {kind}. "
         else:
-            text = f"The value for the {_pascal(name)} property of an existing {kind} cannot be changed. "
+            text = f"The value for the {pascal(name)} property of an existing {kind} cannot be changed. "
         raise bad_argument(f"{text}Delete the entity and create it anew.")
-
-
-def _check_receivable(settings: ReceivableSettings, limits: NamespaceLimits) -> None:
-    _check_range(settings, "lock_duration", limits.min_lock_duration, limits.max_lock_duration)
-    _check_range(settings, "max_delivery_count", 1, limits.max_delivery_count)
 
 
 def _check_sendable(settings: QueueSettings | TopicSettings, limits: NamespaceLimits) -> None:
@@ -102,11 +98,11 @@ def _check_range(settings: EntitySettings, name: str, lowest: float, highest: fl
     value = getattr(settings, name)
     if value is not None and not lowest <= value <= highest:
         raise bad_argument(
-            f"The property value for '{_pascal(name)}' must be between {lowest:.15g} and {highest:.15g}; "
+            f"The property value for '{pascal(name)}' must be between {lowest:.15g} and {highest:.15g}; "
             f"{name} is {value}."
         )
 
 
-def _pascal(name: str) -> str:
+def pascal(name: str) -> str:
     """The name of a setting in the administration API, which is what most clients call it."""
     return name.title().replace("_", "")

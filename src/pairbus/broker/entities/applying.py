@@ -35,9 +35,7 @@ class AppliedEntities:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """One entity as it is to be, and how it is found, made and changed. `Any`: a queue, topic or subscription
-    has each its own kind of settings.
-    """
+    """One entity as it is to be, and how it is found, made and changed; settings differ by kind: `Any`."""
 
     path: str
     settings: EntitySettings

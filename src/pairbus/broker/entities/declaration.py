@@ -48,9 +48,7 @@ class DeclaredEntities:
 
 @dataclass(frozen=True, slots=True)
 class EntityFile:
-    """A file that was read: what is for every namespace, what is for single ones, and what was not understood
-    and passed over.
-    """
+    """What a file has for every namespace, for single ones, and what was passed over."""
 
     everywhere: DeclaredEntities
     namespaces: Mapping[str, DeclaredEntities]

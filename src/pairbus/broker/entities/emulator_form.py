@@ -12,9 +12,10 @@ from typing import Any, Final
 from pairbus.broker.admin.settings import SettingsType, read_value, settings_of
 from pairbus.broker.engine.actions import SqlAction
 from pairbus.broker.engine.errors import Refused
-from pairbus.broker.engine.filters import CorrelationFilter, Filter, SqlFilter, TrueFilter
+from pairbus.broker.engine.filters import CORRELATED, CorrelationFilter, Filter, SqlFilter, TrueFilter
 from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings, TopicSettings
+from pairbus.broker.engine.validity import pascal
 from pairbus.errors import ConfigurationError, show_value
 from pairbus.plumbing.json_text import parse_json
 from pairbus.plumbing.toml_tables import TomlTable
@@ -22,17 +23,7 @@ from pairbus.plumbing.toml_tables import TomlTable
 from .declaration import DeclaredEntities, DeclaredSubscription, DeclaredTopic, EntityFile
 
 # Element of a correlation filter -> field of ours.
-_CORRELATED: Final = {
-    "ContentType": "content_type",
-    "CorrelationId": "correlation_id",
-    "Label": "subject",
-    "Subject": "subject",
-    "MessageId": "message_id",
-    "ReplyTo": "reply_to",
-    "ReplyToSessionId": "reply_to_session_id",
-    "SessionId": "session_id",
-    "To": "to",
-}
+_CORRELATED: Final = {"Label": "subject"} | {pascal(name): name for name in CORRELATED}
 _SQL: Final = {"SqlExpression": None}
 # What there may be below what; None is a value.
 _RULE: Final = {

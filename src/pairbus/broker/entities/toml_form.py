@@ -21,20 +21,17 @@ correlation = { subject = "order", properties = { region = "eu" } }
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from pairbus.broker.admin.settings import SettingsType, read_value, settings_of
 from pairbus.broker.engine.actions import SqlAction
 from pairbus.broker.engine.errors import Refused
-from pairbus.broker.engine.filters import CorrelationFilter, Filter, SqlFilter, TrueFilter
+from pairbus.broker.engine.filters import CORRELATED, CorrelationFilter, Filter, SqlFilter, TrueFilter
 from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.plumbing.toml_tables import TomlTable, parse_toml
 
 from .declaration import DeclaredEntities, DeclaredSubscription, DeclaredTopic, EntityFile
-
-_CORRELATED = tuple(field.name for field in fields(CorrelationFilter) if field.name != "properties")
 
 
 def read_toml_form(text: str, *, where: str) -> EntityFile:
@@ -97,7 +94,7 @@ def _read_rules(table: TomlTable) -> tuple[Rule, ...]:
 def _read_correlation(table: TomlTable) -> CorrelationFilter:
     properties = table.take("properties", {}, _is_map, "a table of values")
     return CorrelationFilter(
-        **{name: table.text(name, None) for name in _CORRELATED if name in table}, properties=properties
+        **{name: table.text(name, None) for name in CORRELATED if name in table}, properties=properties
     )
 
 

@@ -77,9 +77,7 @@ class FaultBoard:
         return None if math.isinf(soonest) else soonest
 
     def line(self, now: float, entity: str | None = None) -> LineState:
-        """What the line does: the namespace's own if no entity is named, else what was set on that entity by
-        name.
-        """
+        """The namespace's own line if no entity is named, else what was set on that entity by name."""
         for fault in self._relevant(entity, now):
             line = fault.line(now)
             if (fault.entity is None) == (entity is None) and line is not LineState.UP:

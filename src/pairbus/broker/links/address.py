@@ -20,9 +20,7 @@ class NodeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LinkAddress:
-    """A parsed link address: the kind of node and the path of the entity behind it ("" for the namespace
-    itself).
-    """
+    """The kind of node, and the path of the entity behind it ("" for the namespace itself)."""
 
     kind: NodeKind
     path: str
@@ -34,9 +32,7 @@ class LinkAddress:
 
 
 def parse_address(raw: str) -> LinkAddress:
-    """Read an address as the SDKs write it: a whole URI (Python, always `amqps://`) or a bare path
-    (JavaScript).
-    """
+    """Read an address as the SDKs write it: a whole URI (Python) or a bare path (JavaScript)."""
     path = entity_path(raw)
     lowered = path.lower()
     if lowered == words.CBS:

@@ -15,7 +15,7 @@ from pairbus.amqp.types import Described, Symbol, ULong
 from pairbus.broker.access.policies import Claim
 from pairbus.broker.bounded_log import BoundedLog
 from pairbus.broker.contents import NotAtHand, check_at_hand
-from pairbus.broker.engine.errors import Refused
+from pairbus.broker.engine.errors import Refused, bad_argument, not_allowed
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.sessions import SessionLock
 from pairbus.broker.engine.settings import QueueSettings, TopicSettings
@@ -46,8 +46,7 @@ _BATCH_SIZE = Symbol(words.BATCH_SIZE)
 _DESTINATION = Symbol(words.TRANSFER_DESTINATION)
 _TRANSACTIONS = ("amqp:local-transactions", "amqp:multi-txns-per-ssn", "amqp:multi-ssns-per-txn")
 _LIFETIME = Symbol("lifetime-policy")
-# How long "the next free session" is waited for when the client does not say; the SDKs' own operation time-
-# out.
+# How long "the next free session" is waited for if the client does not say, as by the SDKs.
 SESSION_WAIT = 60.0
 LONGEST_SESSION_WAIT = 3600.0
 _wait_numbers = itertools.count()
@@ -122,7 +121,7 @@ def _attach_node(peer: "Peer", link: Link, address: LinkAddress) -> None:
     if not path and any(
         isinstance(each, RequestEndpoint) and not each.path for each in peer.endpoints.values()
     ):
-        raise Refused(conditions.NOT_ALLOWED, "The connection has a sender to $cbs already. Use that one.")
+        raise not_allowed("The connection has a sender to $cbs already. Use that one.")
     node = _management_node(peer, address, path) if path else _token_node(peer)
     service = _watched(peer, node) if path else _told(peer, _watched(peer, node))
     at_length = peer.at_length if path else None
@@ -132,9 +131,7 @@ def _attach_node(peer: "Peer", link: Link, address: LinkAddress) -> None:
 
 
 def _watched(peer: "Peer", node: Node) -> Service:
-    """A node whose errors, those that nobody foresaw, are answered as well, unless they have to undo the
-    turn.
-    """
+    """A node whose unforeseen errors are answered as well, unless they have to undo the turn."""
     host = peer.host
 
     def answer(request: NodeRequest) -> Answer:
@@ -273,9 +270,7 @@ def _attach_entity(peer: "Peer", event: LinkAttached, path: str) -> None:
 
 
 def _destination(peer: "Peer", address: object) -> str:
-    """Where the messages of a link go that is attached to one entity and sends to another, as clients have it
-    whose transactions are over several: there is nothing to pass on here, all is in one place.
-    """
+    """The entity that a link sends to though it is attached to another: here all is in one place."""
     if not isinstance(address, str) or len(address) > MOST_ADDRESS:
         raise Refused(conditions.INVALID_FIELD, f"{words.TRANSFER_DESTINATION} is the path of an entity.")
     path = parse_address(address).path
@@ -307,7 +302,7 @@ def _attach_receiver(peer: "Peer", event: LinkAttached, path: str) -> None:
     queue = peer.host.engine.node(path)
     if not isinstance(queue, MessageQueue):
         text = f"'{path}' is a topic. Receive from one of its subscriptions, '{path}/Subscriptions/<name>'."
-        raise Refused(conditions.NOT_ALLOWED, text)
+        raise not_allowed(text)
     queue.check_receive()
     has_filter, session_id = _session_filter(event, most=peer.host.limits.max_identifier)
     queue.check_receiver(with_session=has_filter)
@@ -331,12 +326,10 @@ def _session_filter(event: LinkAttached, *, most: int) -> tuple[bool, str | None
     if isinstance(value, Described):
         value = value.value
     if value is not None and not isinstance(value, str):
-        raise Refused(
-            conditions.ARGUMENT_ERROR, "A session filter is the session's id, a string, or null for any."
-        )
+        raise bad_argument("A session filter is the session's id, a string, or null for any.")
     if value is not None and len(value) > most:
         text = f"The session id has {len(value)} characters; it may have {most} at most."
-        raise Refused(conditions.ARGUMENT_ERROR, text)
+        raise bad_argument(text)
     return True, value
 
 

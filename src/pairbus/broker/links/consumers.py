@@ -123,9 +123,7 @@ class Consumers:
     # -- giving out
 
     def serve(self, engine: Namespace, now: float) -> "set[Peer]":
-        """Give out what there is to whoever has credit, as far as the time for one turn goes; the peers that
-        got something.
-        """
+        """Give out to whoever has credit, as far as a turn's time goes; the peers that got something."""
         served: set[Peer] = set()
         wanting = list(self._wanting)
         self._wanting.clear()
@@ -148,8 +146,7 @@ class Consumers:
         while queues:
             for queue in queues:
                 self._serve_queue(queue, now, served)
-            # What was given out can make more ready: an expired message, found on the way, moved to the dead
-            # letters.
+            # Giving out can make more ready: an expired message moves to the dead letters.
             queues = engine.take_ready()
         for outbox in (*wanting, *(one for one in late if not isinstance(one, MessageQueue))):
             if not outbox.may_finish_drain or outbox in self._wanting or outbox in self._late:

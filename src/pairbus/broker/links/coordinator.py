@@ -55,7 +55,6 @@ class CoordinatorEndpoint(LinkEndpoint):
         "_most",
         "_peer",
         "_rejects",
-        "_taken",
         "_transactions",
         "name",
     )
@@ -86,7 +85,6 @@ class CoordinatorEndpoint(LinkEndpoint):
         self.name = peer.name
         self._declared: dict[bytes, Transaction] = {}
         self._held: dict[bytes, int] = {}
-        self._taken = 0
         source = event.attach.source
         outcomes = source.outcomes if isinstance(source, Source) else None
         self._rejects = outcomes is None or _REJECTED in outcomes
@@ -193,7 +191,4 @@ class CoordinatorEndpoint(LinkEndpoint):
     def _answer(self, event: TransferReceived, state: DeliveryState) -> None:
         if not event.settled:
             self.link.settle(event.delivery_id, state)
-        self._taken += 1
-        if self._taken >= REQUEST_CREDIT // 2:
-            self._taken = 0
-            self.link.flow(REQUEST_CREDIT)
+        self.renew(REQUEST_CREDIT)

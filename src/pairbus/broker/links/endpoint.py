@@ -22,13 +22,14 @@ class LinkEndpoint:
     has swallowed something that was asked of it.
     """
 
-    __slots__ = ("is_owed_an_answer", "link", "needs", "path")
+    __slots__ = ("_used", "is_owed_an_answer", "link", "needs", "path")
 
     def __init__(self, link: Link, needs: Needs | None = None, *, path: str = "") -> None:
         self.link = link
         self.needs = needs
         self.path = path
         self.is_owed_an_answer = False
+        self._used = 0
 
     def take_messages(self, first: TransferReceived, todo: deque[ProtocolEvent]) -> None:
         """A message has come; others that are next to be done may be taken off with it."""
@@ -37,6 +38,13 @@ class LinkEndpoint:
     def take_settlements(self, first: Settled, todo: deque[ProtocolEvent]) -> None:
         """The other side has settled deliveries; what is next to be done may be taken off with it."""
         self.on_settled(first)
+
+    def renew(self, credit: int, used: int = 1) -> None:
+        """So much of the credit was used: grant it anew in time."""
+        self._used += used
+        if self._used >= credit // 2:
+            self._used = 0
+            self.link.flow(credit)
 
     def on_received(self, event: TransferReceived) -> None:
         """A message has come."""
@@ -55,9 +63,7 @@ class LinkEndpoint:
 
 
 def take_run(first: TransferReceived, todo: deque[ProtocolEvent]) -> list[TransferReceived]:
-    """A message, and those of the same link that are next to be done: some, no batches, no large ones, and
-    none that belongs to a transaction.
-    """
+    """A message, and those next of the same link: no batches, no large ones, none of a transaction."""
     run = [first]
     if first.message_format or first.view is not None or first.state is not None:
         return run
@@ -77,9 +83,7 @@ def take_run(first: TransferReceived, todo: deque[ProtocolEvent]) -> list[Transf
 
 
 def take_completions(first: Settled, todo: deque[ProtocolEvent]) -> list[Settled]:
-    """A settlement, and those of the same link that are next to be done, if they are alike: each says of one
-    delivery that it is accepted.
-    """
+    """A settlement, and those next of the same link that are alike: each accepts one delivery."""
     run = [first]
     if type(first.state) is not Accepted or len(first.delivery_ids) != 1:
         return run

@@ -78,9 +78,7 @@ class Unread(HeldBytes):
 
 
 class UnreadAnswers(Unread):
-    """Answers of the control address, each about as large as the others: the oldest goes, but the only one
-    stays, however large it is.
-    """
+    """Answers of about the same size: the oldest goes, but the only one stays, however large it is."""
 
     def _worst(self) -> BusyLine | None:
         return next(iter(self._held)) if len(self._held) > 1 else None

@@ -18,12 +18,13 @@ from pairbus.amqp.types import Array, Int, Symbol, Timestamp
 from pairbus.broker.contents import check_at_hand
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.breath import breathe
-from pairbus.broker.engine.errors import Refused
+from pairbus.broker.engine.errors import Refused, bad_argument, not_allowed
 from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.results import Handout
 from pairbus.broker.engine.sessions import SessionLock
+from pairbus.broker.engine.subscription import Subscription
 from pairbus.broker.engine.transaction import check_locked
 from pairbus.fault_kinds import ClientAction
 
@@ -100,9 +101,7 @@ class ManagementNode:
         except Refused as refused:
             return _refusal(refused, self.host())
         except DecodeError as error:
-            return _refusal(
-                Refused(conditions.ARGUMENT_ERROR, f"The request cannot be read: {error.description}")
-            )
+            return _refusal(bad_argument(f"The request cannot be read: {error.description}"))
         # 204 tells the SDKs that a peek or a listing found nothing; any other success is a 200.
         properties: dict[str, Any] = {
             words.STATUS: Int(204 if body is None else 200),
@@ -120,14 +119,14 @@ class ManagementNode:
     def _do(self, name: str, request: NodeRequest) -> Found:
         operation = _OPERATIONS.get(name)
         if operation is None:
-            raise Refused(conditions.ARGUMENT_ERROR, f"There is no operation {name!r}.")
+            raise bad_argument(f"There is no operation {name!r}.")
         perform, claim = operation
         self.require(claim)
         if name != _SCHEDULE:
             self.check_faults(ClientAction.MANAGE)
         body = request.body if request.sections.body_kind == "value" else {}
         if not isinstance(body, dict):
-            raise Refused(conditions.ARGUMENT_ERROR, "The body of a management request is a map.")
+            raise bad_argument("The body of a management request is a map.")
         return perform(self, {str(key): value for key, value in body.items()})
 
     # -- messages
@@ -176,7 +175,7 @@ class ManagementNode:
     def schedule(self, body: Body) -> dict[str, Any]:
         entries = body.get("messages")
         if not isinstance(entries, list):
-            raise Refused(conditions.ARGUMENT_ERROR, "schedule-message needs a list 'messages'.")
+            raise bad_argument("schedule-message needs a list 'messages'.")
         messages = []
         for entry in entries:
             messages.append(Incoming.parse(_field(entry, "message", bytes)))
@@ -191,7 +190,7 @@ class ManagementNode:
         for message in messages:
             self.count(OperationKind.PING if message.is_ping else OperationKind.SEND, message.size)
             breathe()
-        return {"sequence-numbers": _longs(numbers)}
+        return {"sequence-numbers": Array(numbers, int)}
 
     def cancel(self, body: Body) -> dict[str, Any]:
         self.engine.cancel_scheduled(self.path, _numbers(body), self.now())
@@ -233,7 +232,7 @@ class ManagementNode:
         queue, status = self._queue(), body.get("disposition-status")
         kind = _DISPOSITIONS.get(status) if isinstance(status, str) else None
         if kind is None:
-            raise Refused(conditions.ARGUMENT_ERROR, f"There is no disposition status {status!r}.")
+            raise bad_argument(f"There is no disposition status {status!r}.")
         tokens, now = list(dict.fromkeys(_tokens(body))), self.now()
         if kind is not OperationKind.COMPLETE:  # it may be buried, or get other properties
             check_at_hand((queue, message) for message in queue.locked(tokens))
@@ -277,37 +276,36 @@ class ManagementNode:
         self.session_lock(queue, session_id)
         state = body.get("session-state")
         if state is not None and not isinstance(state, bytes):
-            raise Refused(conditions.ARGUMENT_ERROR, "A session's state is binary, or null to clear it.")
+            raise bad_argument("A session's state is binary, or null to clear it.")
         # Some clients clear a state with null, others with nothing in it.
         queue.set_session_state(session_id, state or None, self.now())
         return {}
 
     def list_sessions(self, body: Body) -> Found:
-        (skip, top), updated_after = _page(body), body.get("last-updated-time")
+        (skip, top), since = _page(body), body.get("last-updated-time")
         found = self._queue().list_sessions(
             skip=skip,
             top=top,
-            updated_after=_moment(updated_after) if isinstance(updated_after, int) else None,
+            updated_after=since / 1000 if isinstance(since, int) and since < END_OF_TIME else None,
         )
         return {"skip": Int(skip + len(found)), "sessions-ids": Array(found, str)} if found else None
 
     # -- rules
 
     def add_rule(self, body: Body) -> dict[str, Any]:
-        topic, subscription = self._subscription()
+        at = self._subscription()
         rule = decode_rule(_text(body, "rule-name"), body.get("rule-description"), created_at=self.now())
-        self.engine.create_rule(topic, subscription, rule, self.now())
+        self.engine.create_rule(at.topic_path, at.name, rule, self.now())
         return {}
 
     def remove_rule(self, body: Body) -> dict[str, Any]:
-        topic, subscription = self._subscription()
-        self.engine.delete_rule(topic, subscription, _text(body, "rule-name"), self.now())
+        at = self._subscription()
+        self.engine.delete_rule(at.topic_path, at.name, _text(body, "rule-name"), self.now())
         return {}
 
     def list_rules(self, body: Body) -> Found:
-        topic, subscription = self._subscription()
-        skip, top = _page(body)
-        rules = self.engine.list_rules(topic, subscription)[skip : skip + top]
+        at, (skip, top) = self._subscription(), _page(body)
+        rules = at.rules[skip : skip + top]
         return {"rules": [{"rule-description": encode_rule(rule)} for rule in rules]} if rules else None
 
     # -- the entity
@@ -315,29 +313,21 @@ class ManagementNode:
     def _queue(self) -> MessageQueue:
         node = self.engine.node(self.path)
         if not isinstance(node, MessageQueue):
-            raise Refused(
-                conditions.NOT_ALLOWED,
-                f"'{self.path}' is a topic and holds no messages to receive; use a subscription.",
+            raise not_allowed(
+                f"'{self.path}' is a topic and holds no messages to receive; use a subscription."
             )
         return node
 
-    def _subscription(self) -> tuple[str, str]:
-        topic, separator, name = _split_subscription(self.path)
-        if not separator:
-            raise Refused(
-                conditions.NOT_ALLOWED, f"'{self.path}' is no subscription; only subscriptions have rules."
-            )
-        return topic, name
+    def _subscription(self) -> Subscription:
+        node = self.engine.node(self.path)
+        if not isinstance(node, Subscription):
+            raise not_allowed(f"'{self.path}' is no subscription; only subscriptions have rules.")
+        return node
 
 
 def _holds_pieces(body: Found) -> bool:
     messages = body.get("messages") if body else None
     return messages is not None and any(isinstance(one["message"], Pieces) for one in messages)
-
-
-def _split_subscription(path: str) -> tuple[str, str, str]:
-    at = path.lower().rfind("/subscriptions/")
-    return (path, "", "") if at < 0 else (path[:at], "/", path[at + len("/subscriptions/") :])
 
 
 _Operation = Callable[[ManagementNode, Body], Found]
@@ -380,7 +370,7 @@ def _page(body: Body) -> tuple[int, int]:
     """How many to leave out, and how many to list then."""
     skip, top = _optional_number(body, "skip", 0), _optional_number(body, "top", 100)
     if skip < 0 or top < 0:
-        raise Refused(conditions.ARGUMENT_ERROR, "'skip' and 'top' are not negative.")
+        raise bad_argument("'skip' and 'top' are not negative.")
     return skip, min(top, MOST_PER_REQUEST)
 
 
@@ -395,7 +385,7 @@ def _optional_text(body: Body, name: str) -> str | None:
 def _field(body: Any, name: str, kind: type) -> Any:
     value = body.get(name) if isinstance(body, dict) else None
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise Refused(conditions.ARGUMENT_ERROR, f"The request needs '{name}' as {kind.__name__}.")
+        raise bad_argument(f"The request needs '{name}' as {kind.__name__}.")
     return value
 
 
@@ -409,29 +399,19 @@ def _items(body: Body, name: str) -> list[Any]:
     value = body.get(name)
     items = list(value) if isinstance(value, Array) else value
     if not isinstance(items, list) or len(items) > MOST_PER_REQUEST:
-        raise Refused(
-            conditions.ARGUMENT_ERROR, f"The request needs '{name}', at most {MOST_PER_REQUEST} of them."
-        )
+        raise bad_argument(f"The request needs '{name}', at most {MOST_PER_REQUEST} of them.")
     return items
 
 
 def _numbers(body: Body) -> list[int]:
     numbers = _items(body, "sequence-numbers")
     if not all(isinstance(number, int) and not isinstance(number, bool) for number in numbers):
-        raise Refused(conditions.ARGUMENT_ERROR, "Sequence numbers are longs.")
+        raise bad_argument("Sequence numbers are longs.")
     return [int(number) for number in numbers]
 
 
 def _tokens(body: Body) -> list[uuid.UUID]:
     tokens = _items(body, "lock-tokens")
     if not all(isinstance(token, uuid.UUID) for token in tokens):
-        raise Refused(conditions.ARGUMENT_ERROR, "Lock tokens are uuids.")
+        raise bad_argument("Lock tokens are uuids.")
     return tokens
-
-
-def _moment(timestamp: int) -> float | None:
-    return None if timestamp >= END_OF_TIME else timestamp / 1000
-
-
-def _longs(numbers: list[int]) -> Array:
-    return Array(numbers, int)

@@ -36,7 +36,8 @@ from pairbus.amqp.events import (
 from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import AmqpError
 from pairbus.broker.access.connection_rights import Access
-from pairbus.broker.access.grants import Grant
+from pairbus.broker.access.grants import Grant, TokenRejected
+from pairbus.broker.access.tokens import check_plain
 from pairbus.broker.bounded_log import BoundedLog
 from pairbus.broker.contents import NotAtHand
 from pairbus.broker.gate import CROWDED, Visitor
@@ -50,7 +51,6 @@ from .heartbeat import Heartbeat
 from .machine import make_machine
 from .pace import LITTLE, MEMBER_SLICE, MOST_OUTPUT, STRANGER_READ, STRANGER_SLICE
 from .requests import MOST_WAITING_BYTES, AnswerEndpoint, AnswerLinks
-from .sasl import sign_in
 
 if TYPE_CHECKING:
     from pairbus.broker.host import NamespaceHost
@@ -396,9 +396,7 @@ class Peer(Direct):
         self.host.touch(self)
 
     def delay_of_answer(self, path: str) -> float:
-        """How much later than usual the answer to this send leaves. It may be lost, and the line with it: cut
-        at the end of the turn, so that what it said is committed.
-        """
+        """How much later the answer to this send leaves. It may be lost, its line cut after the commit."""
         faults, now = self.host.faults, self.host.now()
         if faults.any and faults.drops(path, now):
             self._doomed = True
@@ -420,9 +418,7 @@ class Peer(Direct):
             cut(self._transport)
 
     def close(self, error: AmqpError | None, *, lingers: bool = True) -> None:
-        """Say goodbye in the protocol's words and close the socket, forgetting whatever was not yet said.
-        The client has a moment to say its own goodbye, unless nobody `lingers`.
-        """
+        """Say goodbye, forget what was not said, and close; `lingers`: the client may say its own."""
         self.machine.data_to_send()
         self._staged = b""
         self.machine.close(error)
@@ -467,7 +463,14 @@ class Peer(Direct):
             self.close(AmqpError(conditions.INTERNAL_ERROR, "The broker failed on this connection.", {}))
 
     def _on_sasl_init(self, event: SaslInitReceived) -> None:
-        is_welcome = sign_in(event, self.host.policies, self.take_grant, self._fields())
+        """Who comes without a name may go on, but attaches nothing before it has put a token."""
+        is_welcome = True
+        if event.mechanism == "PLAIN":
+            try:
+                self.take_grant(check_plain(event.initial_response or b"", policies=self.host.policies), "")
+            except TokenRejected as rejected:
+                is_welcome = False
+                bounded.tell(logging.WARNING, "sasl refused", {**self._fields(), "reason": str(rejected)})
         self._todo.extend(self.machine.sasl_outcome(is_welcome))
         self._closing = self._closing or not is_welcome
 
@@ -481,12 +484,6 @@ class Peer(Direct):
             bounded.tell(logging.INFO, "connection opened", facts)
         if self._is_crowded_out:
             self.close(AmqpError(conditions.RESOURCE_LIMIT, CROWDED, {}))
-
-    def _on_session_begun(self, event: SessionBegun) -> None:
-        """Sessions need nothing of ours."""
-
-    def _on_link_attached(self, event: LinkAttached) -> None:
-        attach_link(self, event)
 
     def _on_link_flowed(self, event: LinkFlowed) -> None:
         endpoint = self._attentive(event.link)
@@ -512,9 +509,6 @@ class Peer(Direct):
             return endpoint
         endpoint.is_owed_an_answer = True
         return None
-
-    def _on_link_detached(self, event: LinkDetached) -> None:
-        self.forget(event.link)
 
     def _on_session_ended(self, event: SessionEnded) -> None:
         for link in event.session.links:
@@ -555,9 +549,7 @@ class Peer(Direct):
         self.host.touch(self)
 
     def take_grant(self, grant: Grant, audience: str) -> None:
-        """A token was shown: the client is no stranger any more. If it gives less than the one before, links
-        that lived by that one end.
-        """
+        """A token was shown: no stranger any more. If it gives less than before, links end."""
         if not self._visitor.admit():
             self._is_crowded_out = True
             if self.machine.remote_open is not None:  # before it there are no words for it
@@ -589,12 +581,12 @@ class Peer(Direct):
 _HANDLERS: dict[type[ProtocolEvent], Callable[[Peer, Any], None]] = {
     SaslInitReceived: Peer._on_sasl_init,
     Opened: Peer._on_opened,
-    SessionBegun: Peer._on_session_begun,
-    LinkAttached: Peer._on_link_attached,
+    SessionBegun: lambda peer, event: None,  # sessions need nothing of ours
+    LinkAttached: attach_link,
     LinkFlowed: Peer._on_link_flowed,
     TransferReceived: Peer._on_received,
     Settled: Peer._on_settled,
-    LinkDetached: Peer._on_link_detached,
+    LinkDetached: lambda peer, event: peer.forget(event.link),
     SessionEnded: Peer._on_session_ended,
     Closed: Peer._on_closed,
 }

@@ -15,7 +15,7 @@ from pairbus.amqp.message import split_batch
 from pairbus.amqp.performatives import ACCEPTED, Accepted, AmqpError, Rejected, TransactionalState
 from pairbus.broker.counters import Counters, OperationKind
 from pairbus.broker.engine.breath import breathe, slices
-from pairbus.broker.engine.errors import Refused
+from pairbus.broker.engine.errors import Refused, bad_argument
 from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.transaction import NotedSend
 from pairbus.fault_kinds import ClientAction
@@ -44,13 +44,12 @@ _FEW = 64
 class ReceivingEndpoint(LinkEndpoint):
     """Takes the messages of one sender link for one queue or topic."""
 
-    __slots__ = ("_host", "_peer", "_since_flow")
+    __slots__ = ("_host", "_peer")
 
     def __init__(self, peer: "Peer", link: Link, path: str) -> None:
         super().__init__(link, needs=(path, ("Send",)), path=path)
         self._peer = peer
         self._host = peer.host
-        self._since_flow = 0
 
     @property
     def state(self) -> tuple[int, ...]:
@@ -115,7 +114,7 @@ class ReceivingEndpoint(LinkEndpoint):
         count(self.path, connection, kind=OperationKind.SEND, sizes=sizes)
         count(self.path, connection, kind=OperationKind.PING, sizes=pings)
         self.link.settle_all([event.delivery_id for event in events if not event.settled], ACCEPTED)
-        self._grant(len(events))
+        self.renew(SEND_CREDIT, len(events))
 
     def on_received(self, event: TransferReceived) -> None:
         """Take a message or a batch, whole or not at all."""
@@ -150,12 +149,9 @@ class ReceivingEndpoint(LinkEndpoint):
             self._check_faults(now)
             host.engine.send(self.path, messages, now)
             host.uncommitted += _size(event)
-        except Refused as refused:
+        except (Refused, DecodeError) as refused:
             self._count_refused(event, messages)
             return AmqpError(refused.condition, refused.description, {})
-        except DecodeError as error:
-            self._count_refused(event, messages)
-            return AmqpError(error.condition, error.description, {})
         count_sent(host.counters, self._peer.name, self.path, messages)
         return None
 
@@ -184,7 +180,7 @@ class ReceivingEndpoint(LinkEndpoint):
         self._host.transactions.weigh(txn_id)
         if not event.settled:
             self.link.settle(event.delivery_id, TransactionalState(txn_id, ACCEPTED))
-        self._grant(1)
+        self.renew(SEND_CREDIT)
 
     def _conclude(self, event: TransferReceived, refused: AmqpError | None) -> None:
         if refused is not None:
@@ -218,14 +214,7 @@ class ReceivingEndpoint(LinkEndpoint):
     def _answer(self, event: TransferReceived, state: Accepted | Rejected) -> None:
         if not event.settled:
             self.link.settle(event.delivery_id, state, joins=True)
-        self._grant(1)
-
-    def _grant(self, used: int) -> None:
-        """So much credit was used: have some again in time."""
-        self._since_flow += used
-        if self._since_flow >= SEND_CREDIT // 2:
-            self._since_flow = 0
-            self.link.flow(SEND_CREDIT)
+        self.renew(SEND_CREDIT)
 
 
 def count_sent(counters: Counters, connection: str, path: str, messages: Sequence[Incoming]) -> None:
@@ -264,10 +253,9 @@ def _parse(event: TransferReceived) -> list[Incoming]:
         )
     parts = split_batch(payload)
     if len(parts) > MOST_IN_BATCH:
-        raise Refused(
-            conditions.ARGUMENT_ERROR,
+        raise bad_argument(
             f"The batch has {len(parts)} messages, more than the {MOST_IN_BATCH} that are allowed. "
-            "Send fewer at once.",
+            "Send fewer at once."
         )
     messages = []
     for part in parts:

@@ -45,9 +45,7 @@ FAILED = "The broker failed on this request. Its log says why."
 
 @dataclass(frozen=True, slots=True)
 class NodeRequest:
-    """One request: its id and where to answer, its application properties with plain text keys, and its body,
-    decoded when asked for.
-    """
+    """One request: where to answer, its properties with text keys, and its body, decoded when asked for."""
 
     sections: MessageSections
     asked: Properties
@@ -61,9 +59,7 @@ class NodeRequest:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a node says to a request, and how much later than usual it says it; `is_large` if its body holds
-    messages that are better not copied.
-    """
+    """What a node says, and how much later than usual; `is_large`: its body is better not copied."""
 
     properties: dict[str, Any]
     body: Any = None
@@ -167,9 +163,7 @@ class AnswerLinks:
                 del self._found[key]
 
     def finder(self, address: str) -> FindAnswers:
-        """How a node finds the link for its answers: the one named by reply-to, else the newest on its own
-        address.
-        """
+        """How a node finds the link for answers: that of reply-to, else the newest on its own address."""
 
         def find(reply_to: str | None) -> AnswerEndpoint | None:
             named = self._found.get(("to", reply_to)) if reply_to else None
@@ -186,7 +180,7 @@ def _keys(endpoint: AnswerEndpoint) -> tuple[tuple[str, str | None], ...]:
 class RequestEndpoint(LinkEndpoint):
     """Our end of the link on which requests arrive for a node."""
 
-    __slots__ = ("_at_length", "_find_answers", "_later", "_service", "_taken")
+    __slots__ = ("_at_length", "_find_answers", "_later", "_service")
 
     def __init__(
         self,
@@ -204,7 +198,6 @@ class RequestEndpoint(LinkEndpoint):
         self._service = service
         self._find_answers = find_answers
         self._later = later
-        self._taken = 0
 
     def on_received(self, event: TransferReceived) -> None:
         try:
@@ -238,10 +231,7 @@ class RequestEndpoint(LinkEndpoint):
     def _take(self, event: TransferReceived, outcome: Accepted | Rejected) -> None:
         if not event.settled:
             self.link.settle(event.delivery_id, outcome)
-        self._taken += 1
-        if self._taken >= REQUEST_CREDIT // 2:
-            self._taken = 0
-            self.link.flow(REQUEST_CREDIT)
+        self.renew(REQUEST_CREDIT)
 
     def _reply(self, request: NodeRequest, answer: bytes | Pieces) -> None:
         answers = self._find_answers(request.asked.reply_to)

@@ -6,11 +6,10 @@ slip of ours.
 
 from typing import Any
 
-from pairbus import conditions
 from pairbus.amqp.types import Described, Timestamp, ULong
 from pairbus.broker.engine import filters
 from pairbus.broker.engine.actions import SqlAction
-from pairbus.broker.engine.errors import Refused
+from pairbus.broker.engine.errors import bad_argument
 from pairbus.broker.engine.rules import Rule
 
 from .wire import milliseconds
@@ -23,16 +22,6 @@ _TRUE_FILTER = ULong(0x000001370000007)
 _FALSE_FILTER = ULong(0x000001370000008)
 _CORRELATION_FILTER = ULong(0x000001370000009)
 _SQL_COMPATIBILITY = 20  # the level that every current client and service writes
-_CORRELATION_FIELDS = (
-    "correlation_id",
-    "message_id",
-    "to",
-    "reply_to",
-    "subject",
-    "session_id",
-    "reply_to_session_id",
-    "content_type",
-)
 
 
 def encode_rule(rule: Rule) -> Described:
@@ -55,14 +44,14 @@ def _encode_filter(rule_filter: filters.Filter) -> Described:
         case filters.SqlFilter():
             return Described(_SQL_FILTER, [rule_filter.expression, _SQL_COMPATIBILITY])
         case filters.CorrelationFilter():
-            fields = [getattr(rule_filter, name) for name in _CORRELATION_FIELDS]
+            fields = [getattr(rule_filter, name) for name in filters.CORRELATED]
             return Described(_CORRELATION_FILTER, [*fields, dict(rule_filter.properties)])
 
 
 def decode_rule(name: str, description: Any, *, created_at: float) -> Rule:
     """A rule as add-rule describes it: a map with one filter, and perhaps an action."""
     if not isinstance(description, dict):
-        raise Refused(conditions.ARGUMENT_ERROR, "add-rule needs a map 'rule-description'.")
+        raise bad_argument("add-rule needs a map 'rule-description'.")
     action = description.get("sql-rule-action")
     expression = action.get("expression") if isinstance(action, dict) else None
     return Rule(
@@ -89,9 +78,9 @@ def _decode_correlation(fields: dict[Any, Any]) -> filters.CorrelationFilter:
     given["subject"] = given.get("subject", given.get("label"))
     properties = given.get("properties") or {}
     if not isinstance(properties, dict):
-        raise Refused(conditions.ARGUMENT_ERROR, "The properties of a correlation filter are a map.")
+        raise bad_argument("The properties of a correlation filter are a map.")
     return filters.CorrelationFilter(
-        **{name: _text(given.get(name)) for name in _CORRELATION_FIELDS},
+        **{name: _text(given.get(name)) for name in filters.CORRELATED},
         properties={str(key): value for key, value in properties.items()},
     )
 

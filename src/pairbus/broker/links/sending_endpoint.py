@@ -118,9 +118,7 @@ class SendingEndpoint(LinkEndpoint):
 
     @property
     def is_hungry(self) -> bool:
-        """Whether there is credit for another message, and nothing keeps it from leaving. If it is only that
-        enough of others waits to be written, it is called again when that has left.
-        """
+        """Whether a message may leave now; if only room is missing, it is asked again later."""
         if self.link.credit <= 0 or self._fault_desk.withholds(self.path):
             return False
         if self.peer.is_full:
@@ -308,9 +306,7 @@ class SendingEndpoint(LinkEndpoint):
         )
 
     def _have_at_hand(self, delivery_ids: list[int]) -> None:
-        """What is not completed may go to the dead letters, or get other properties, for which its content is
-        needed; NotAtHand if that has to be read first.
-        """
+        """What is not completed needs its content; NotAtHand if that has to be read first."""
         found = map(self._unsettled.get, delivery_ids)
         tokens = (delivery.lock_token for delivery in found if delivery is not None)
         locked = self.queue.locked(token for token in tokens if token is not None)
@@ -361,9 +357,7 @@ class SendingEndpoint(LinkEndpoint):
         return sum(sizes)
 
     def _forget_lost(self, most: int) -> None:
-        """Look at some of the oldest deliveries, and forget those whose locks are over: who settles nothing
-        gets its messages over and over.
-        """
+        """Forget some of the oldest deliveries whose locks are over: who settles nothing gets ever more."""
         unsettled, locked = self._unsettled, self.queue.locked
         for _ in range(most):
             delivery_id, delivery = unsettled.popitem(last=False)

@@ -21,14 +21,13 @@ from pairbus import conditions
 from pairbus.amqp.composites import encode_composite, from_described
 from pairbus.amqp.decoding import decode
 from pairbus.amqp.performatives import DeliveryOutcome
-from pairbus.broker.engine.errors import Refused
+from pairbus.broker.engine.errors import Refused, not_allowed
 from pairbus.broker.engine.transaction import NotedSend, NotedStep
 
 # Both are those of the service.
 LONGEST = 120.0
 MOST_MESSAGES = 100
-# Of a link at a time. A client has one for each of its threads, and declares the first before it shows a
-# token.
+# Of a link at a time: one for each thread of a client, the first before it shows a token.
 MOST_DECLARED, MOST_OF_STRANGER = 100, 4
 #: Bytes that a message or a settlement takes beside its own, and a transaction that has none yet.
 OVERHEAD = 1000
@@ -59,9 +58,7 @@ class Transaction:
     __slots__ = ("_hold", "_messages", "doom", "id", "peer", "steps", "until")
 
     def __init__(self, peer: object, until: float, *, hold: Callable[[int], None]) -> None:
-        """`peer` is the connection. `hold` is asked for bytes that are to be held, and raises Refused if
-        there are too many.
-        """
+        """`hold` is asked for bytes that are to be held, and raises Refused if there are too many."""
         self.id = uuid.uuid4().bytes
         self.peer = peer
         self.until = until
@@ -75,9 +72,8 @@ class Transaction:
         """Note a step, or raise Refused."""
         count = len(step.messages) or 1 if isinstance(step, NotedSend) else 1
         if self._messages + count > MOST_MESSAGES:
-            raise Refused(
-                conditions.NOT_ALLOWED,
-                f"A transaction has at most {MOST_MESSAGES} messages. Discharge it, and begin another.",
+            raise not_allowed(
+                f"A transaction has at most {MOST_MESSAGES} messages. Discharge it, and begin another."
             )
         self._hold(step.size + count * OVERHEAD)
         self._messages += count

@@ -148,9 +148,7 @@ def _header(
     first_acquirer: bool | None,
     delivery_count: int,
 ) -> bytes:
-    """As the service writes it: what the sender has said, also where that is the default, and no more. Nobody
-    is the first after somebody else.
-    """
+    """As the service writes it: what the sender has said; nobody is the first after somebody else."""
     return encode_header(
         Header(
             durable,

@@ -32,9 +32,7 @@ class Batch:
         self.others: list[EngineEvent] = []
 
     def sort(self, events: Sequence[EngineEvent], first_key: Callable[[str], int]) -> None:
-        """Take events in, none of which removes an entity. `first_key` tells the number of a place. The order
-        of the cases is that of their number.
-        """
+        """Take in events, no removals of entities. The order of the cases is that of their number."""
         stored, removed, path, place = self.stored, self.removed, "", 0
         for few in slices(events, _FEW):
             for event in few:
@@ -69,9 +67,7 @@ class Batch:
         self.changed[key] = event
 
     def removed_ranges(self) -> list[tuple[int, int]]:
-        """The keys of messages that were there before and are removed, as ranges: neighbours, as those of a
-        receiver mostly are, go by one statement. None of them is long.
-        """
+        """Keys to remove as short ranges: neighbours go by one statement."""
         ranges = ranges_of(key for key in self.removed if key not in self.stored)
         return [
             (at, min(at + _FEW - 1, last)) for first, last in ranges for at in range(first, last + 1, _FEW)

@@ -41,9 +41,7 @@ class Checkpoints:
         self._is_last_bit_due = False
 
     def follow(self, database: sqlite3.Connection, written: int) -> None:
-        """A turn of about so many bytes has been committed on `database`. Nobody commits meanwhile, and
-        whatever goes wrong here is not the turn's fault: it is committed.
-        """
+        """So many bytes were committed on `database`. What goes wrong here is not the turn's fault."""
         self._written += written
         if self._thread is not None and not self._thread.is_alive():
             self._thread = None

@@ -46,9 +46,7 @@ def record_checksum(
     scheduled_for: float,
     session_id: str | None,
 ) -> int:
-    """Of all that is short of a message, the checksums of its content and its properties among it. Called for
-    every message.
-    """
+    """Of all that is short of a message, the two other checksums among it. Called for every message."""
     checksum = crc32(
         pack_record(
             key,

@@ -50,8 +50,7 @@ LOCK_PATIENCE = 2.0
 # Twice SQLite's own choice: a page of 4 KB holds three messages of 1 KB and wastes a fifth, and every page
 # costs two system calls.
 PAGE_SIZE = 8192
-# Pages of WAL, 128 MB, before a commit moves them into the database. A thread does so earlier
-# (`checkpoints`).
+# Pages of WAL, 128 MB, that a commit moves itself; a thread does so earlier (`checkpoints`).
 _CHECKPOINT_PAGES = 16000
 _CACHE_KILOBYTES = 16384
 _SPILLED_PAGES = 16384
@@ -158,9 +157,7 @@ def open_mover(path: Path) -> sqlite3.Connection:
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
-    """Another connection to a database that this process has open, which sees what is committed and never
-    waits for a commit.
-    """
+    """Another connection, which sees what is committed and never waits for a commit."""
     database = _connect(path)
     for pragma in ("query_only = ON", f"cache_size = -{_READER_CACHE_KILOBYTES}"):
         database.execute(f"PRAGMA {pragma}")

@@ -160,9 +160,7 @@ def change_row(key: int, event: MessageChanged) -> tuple[Any, ...]:
 
 
 def read_record(row: tuple[Any, ...], source: Content | ContentSource) -> StoredMessage:
-    """The message of a row of `read_records`, its content to be read from `source`. Called for every message
-    of a store when it starts.
-    """
+    """The message of a row of `read_records`; its content is read from `source`. Called for every message."""
     key, _, _, _, _, state, delivery_count, size, *times, session_id, checksum = row
     _check(checksum, record_checksum, row[:12], key)
     enqueued_at, expires_at, scheduled_for = times

@@ -142,8 +142,7 @@ class SqliteStore:
         # Those of places that are gone are had again: there are half a million, and whoever makes and deletes
         # entities all day would come to their end.
         self._place_numbers = NumberPool()
-        # Places that give out numbers, and the number of the newest message where that is higher than what
-        # was written for the place.
+        # Places that give out numbers, and their newest message's where that is above what was written.
         self._numbering: set[int] = set()
         self._newest: dict[int, int] = {}
         # The keys of large messages.
@@ -236,9 +235,7 @@ class SqliteStore:
             raise read_error(self._path, error) from error
 
     def _check_files(self) -> None:
-        """Raise StoreError if the files are not where they were. SQLite goes on to write into what has no
-        name any more, and what is acknowledged then is gone with the process.
-        """
+        """Raise StoreError if the files are not where they were: SQLite would write into what has no name."""
         for path in (self._path, wal_path(self._path)):
             found = identity_of(path)
             if found is None or self._files.setdefault(path, found) != found:
@@ -358,13 +355,8 @@ class SqliteStore:
             )
         return (number + 1) * PLACE_STEP
 
-    def _put_entity(self, event: EntityPut) -> None:
-        self._write_one("put_entity", *entity_row(event))
-
     def _remove_entity(self, path: str) -> None:
-        """The entity, its rules, and every place under it: itself and its sub-queues, whose names begin with
-        a dollar.
-        """
+        """The entity, its rules, its place, and those of its sub-queues, whose names begin with a dollar."""
         self._write_one("remove_entity", path)
         self._write_one("remove_rules", path)
         for place in [place for place in self._places if place == path or place.startswith(f"{path}/$")]:
@@ -378,12 +370,6 @@ class SqliteStore:
             for what in ("remove_session_states", "remove_duplicates", "remove_place"):
                 self._write_one(what, number)
 
-    def _put_rule(self, event: RulePut) -> None:
-        self._write_one("put_rule", *rule_row(event))
-
-    def _remove_rule(self, event: RuleRemoved) -> None:
-        self._write_one("remove_rule", event.path, event.name.lower())
-
     def _set_session_state(self, event: SessionStateSet) -> None:
         place = self._first_key(event.queue)
         if event.state is None:
@@ -392,16 +378,10 @@ class SqliteStore:
             row = sealed(place, event.session_id, event.state, event.updated_at)
             self._write_one("set_session_state", *row)
 
-    def _forget_duplicates(self, event: DuplicateForgotten) -> None:
-        self._write_one("forget_duplicates", self._first_key(event.queue), event.until)
-
     # -- reading
 
     def load(self) -> Iterator[EngineEvent]:
-        """Every row, as the event that would write it; raises StoreError.
-
-        What was written and never finished has not happened.
-        """
+        """Every row as the event that would write it; what was not finished has not happened. StoreError."""
         if self._damage is not None:
             raise self._damage
         try:
@@ -436,9 +416,7 @@ class SqliteStore:
     def _records(
         self, rows: Iterable[tuple[Any, ...]], source: "_Source", damaged: list[str]
     ) -> list[StoredMessage]:
-        """The records of rows. Numbers that are the same are one object: most sizes, and the times of a turn,
-        are, and each would take 32 bytes of every message.
-        """
+        """The records of rows. Equal numbers are one object: each would take 32 bytes of every message."""
         records, share = [], dict[float, float]().setdefault
         for row in rows:
             try:
@@ -578,10 +556,12 @@ def _with_body(database: sqlite3.Connection, row: tuple[Any, ...]) -> tuple[Any,
     return *row[:-1], memoryview(body).toreadonly()
 
 
-_WRITERS: dict[type[Any], Callable[[SqliteStore, Any], None]] = {
-    EntityPut: SqliteStore._put_entity,
-    RulePut: SqliteStore._put_rule,
-    RuleRemoved: SqliteStore._remove_rule,
+_WRITERS: dict[type[Any], Callable[[SqliteStore, Any], object]] = {
+    EntityPut: lambda store, event: store._write_one("put_entity", *entity_row(event)),
+    RulePut: lambda store, event: store._write_one("put_rule", *rule_row(event)),
+    RuleRemoved: lambda store, event: store._write_one("remove_rule", event.path, event.name.lower()),
     SessionStateSet: SqliteStore._set_session_state,
-    DuplicateForgotten: SqliteStore._forget_duplicates,
+    DuplicateForgotten: lambda store, event: store._write_one(
+        "forget_duplicates", store._first_key(event.queue), event.until
+    ),
 }

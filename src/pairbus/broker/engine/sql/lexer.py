@@ -11,8 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from pairbus.broker.engine.errors import Refused
-from pairbus.conditions import ARGUMENT_ERROR
+from pairbus.broker.engine.errors import Refused, bad_argument
 
 # The service's own limit on the text of a filter or an action.
 MAX_EXPRESSION: Final = 1024
@@ -52,7 +51,7 @@ class SqlToken:
 def malformed(problem: str, position: int, hint: str) -> Refused:
     """Build (not raise) the refusal of an expression, so that callers write `raise malformed(...)`."""
     text = f"The SQL expression is malformed at position {position + 1}: {problem}. {hint}"
-    return Refused(ARGUMENT_ERROR, text)
+    return bad_argument(text)
 
 
 def tokenize(expression: str) -> list[SqlToken]:

@@ -58,9 +58,7 @@ class _Piece:
 
 
 class _LongPiece:
-    """Finds a piece by bits: bit i of a number is set while the first i + 1 characters of the piece are those
-    that were read last.
-    """
+    """Finds a piece by bits: bit i is set while its first i + 1 characters are those read last."""
 
     __slots__ = ("_last", "_length", "_masks", "_others")
 
