@@ -16,8 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from pairbus.broker import Broker
 from pairbus.dashboard.headline import headline
 from pairbus.dashboard.metrics import FAMILIES, write_metrics
+from pairbus.dashboard.pages import read_runbook
 from pairbus.dashboard.picture import picture_pair
-from pairbus.dashboard.runbook import read_runbook
 from tests.guards.sources import ROOT
 
 from .scene import PAIR, open_client, send, served, watch

@@ -193,9 +193,7 @@ class SourceCollector:
             self.poke("waiting", of=name)
 
     def _rate(self, name: str, handled: int, now: float) -> float:
-        """Messages a second over the last seconds; a count that has become less is that of another drain, and
-        a clock that was set back makes what was seen before useless.
-        """
+        """Messages a second of late; less than before is another drain, a clock set back tells nothing."""
         seen = self._moved[name]
         if seen and (handled < seen[-1][1] or now < seen[-1][0]):
             seen.clear()

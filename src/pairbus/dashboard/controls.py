@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from pairbus.backlog.discovery import discover
@@ -20,12 +21,24 @@ from pairbus.spark.leash.tether import ControlFile, ask_leash
 
 from .collector import SourceCollector
 from .namespaces import fault_arguments
+from .own_drain import OwnDrain
 from .watched import Watched, WatchedPair
 
 log = logging.getLogger(__name__)
 # Redriving goes through all dead letters of a pair.
 _LIMIT = 120.0
 Given = Mapping[str, Any]
+# What can be asked of a drain: of our own, of a syphon; what is said then, and the sources that show it.
+_ORDERS: dict[str, tuple[Callable[[OwnDrain], Awaitable[None]], Order, str, tuple[str, ...]]] = {
+    "pause": (
+        OwnDrain.pause,
+        "pause",
+        "the drain pauses: what is in hand is given back",
+        ("drain", "backlog"),
+    ),
+    "resume": (OwnDrain.resume, "run", "the drain goes on", ("drain",)),
+    "stop": (OwnDrain.stop, "stop", "the drain stops; nothing stays locked", ("drain", "backlog", "waiting")),
+}
 
 
 def _text(given: Given, name: str) -> str | None:
@@ -50,9 +63,7 @@ class Controls:
         self._watched = watched
         self._collector = collector
         self._actions: dict[str, Callable[[Given], Awaitable[str]]] = {
-            "pause": self._pause,
-            "resume": self._resume,
-            "stop": self._stop,
+            **{name: partial(self._steer, name) for name in _ORDERS},
             "drain": self._drain,
             "redrive": self._redrive,
             "fault": self._fault,
@@ -71,40 +82,20 @@ class Controls:
 
     # -- drains
 
-    async def _pause(self, given: Given) -> str:
+    async def _steer(self, name: str, given: Given) -> str:
+        steer, order, words, sources = _ORDERS[name]
         pair = self._pair(given)
         own = self._collector.drains[pair.name]
         if own.is_active:
-            await own.pause()
+            await steer(own)
         else:
-            await self._order(pair, "pause")
-        return self._told("the drain pauses: what is in hand is given back", "drain", "backlog")
-
-    async def _resume(self, given: Given) -> str:
-        pair = self._pair(given)
-        own = self._collector.drains[pair.name]
-        if own.is_active:
-            await own.resume()
-        else:
-            await self._order(pair, "run")
-        return self._told("the drain goes on", "drain")
-
-    async def _stop(self, given: Given) -> str:
-        pair = self._pair(given)
-        own = self._collector.drains[pair.name]
-        if own.is_active:
-            await own.stop()
-        else:
-            await self._order(pair, "stop")
-        return self._told("the drain stops; nothing stays locked", "drain", "backlog", "waiting")
+            await asyncio.to_thread(lambda: ask_leash(ControlFile(pair.state_dir).read(), order))
+        return self._told(words, *sources)
 
     async def _drain(self, given: Given) -> str:
         pair, path = self._pair(given), _text(given, "path")
         self._collector.drains[pair.name].start(path)
         return self._told(f"draining {path or 'everything'}", "drain", "backlog")
-
-    async def _order(self, pair: WatchedPair, order: Order) -> None:
-        await asyncio.to_thread(lambda: ask_leash(ControlFile(pair.state_dir).read(), order))
 
     # -- dead letters
 

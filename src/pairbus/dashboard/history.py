@@ -154,11 +154,12 @@ class History:
             return None
         kept = sum(map(len, self._rows.values()))
         if self._lines + len(rows) > 2 * kept + 100:
-            return partial(self._write, self._file, self._all(), anew=True)
+            every = sorted((row for some in self._rows.values() for row in some), key=lambda row: row["at"])
+            return partial(self._write, self._file, every, anew=True)
         return partial(self._write, self._file, rows, anew=False)
 
     def _write(self, path: Path, rows: Sequence[dict[str, Any]], *, anew: bool) -> None:
-        text = "".join(map(_line, rows))
+        text = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
         try:
             if anew:
                 publish(path, text, durable=False)
@@ -175,17 +176,10 @@ class History:
             self._has_failed = self._is_torn = False
             self._lines = len(rows) + (0 if anew else self._lines)
 
-    def _all(self) -> list[dict[str, Any]]:
-        return sorted((row for rows in self._rows.values() for row in rows), key=lambda row: row["at"])
-
     def _forget(self, now: float) -> None:
         for kind, rows in self._rows.items():
             while rows and rows[0]["at"] < now - _LIMITS[kind][1]:
                 rows.popleft()
-
-
-def _line(row: dict[str, Any]) -> str:
-    return json.dumps(row, separators=(",", ":")) + "\n"
 
 
 def _parse(line: str) -> dict[str, Any] | None:

@@ -15,12 +15,10 @@ from typing import Any
 from pairbus import words
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.message import MessageSections
-from pairbus.broker.control import ControlClient
+from pairbus.broker.control import ControlClient, read_ready_file
 from pairbus.errors import ConfigurationError, show_value
 from pairbus.fault_kinds import KINDS
 from pairbus.pairing.errors import MalformedEnvelope
-from pairbus.plumbing.files import read_given
-from pairbus.plumbing.json_text import parse_json
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import Side
 from pairbus.pump.pump import open_transport
@@ -34,17 +32,14 @@ _LIMIT = 5.0
 
 
 async def read_broker(ready_file: Path) -> dict[str, Any]:
-    """All that is told of a broker, by namespace. One whose port is closed by a fault is told without its
-    entities.
-    """
-    ready = await asyncio.to_thread(_read_ready, ready_file)
-    control = ControlClient.from_ready_file(ready_file)
+    """A broker by namespace; one whose port is closed by a fault is told without its entities."""
+    address, ready = await asyncio.to_thread(read_ready_file, ready_file)
+    control = ControlClient(address["url"], address["token"])
     faults, counters, connections = await asyncio.gather(
         *(asyncio.to_thread(call) for call in (control.list_faults, control.counters, control.connections))
     )
-    names = [name for name in ready if name != "control"]
     entities = await asyncio.gather(
-        *(_list_entities(ready[name]["connection_string"]) for name in names), return_exceptions=True
+        *(_list_entities(ready[name]["connection_string"]) for name in ready), return_exceptions=True
     )
     return {
         "kinds": [{"kind": kind.value, "help": traits.help} for kind, traits in KINDS.items()],
@@ -58,19 +53,9 @@ async def read_broker(ready_file: Path) -> dict[str, Any]:
                 "entities": [] if isinstance(found, BaseException) else found,
                 "trouble": "its entities cannot be listed now" if isinstance(found, BaseException) else None,
             }
-            for name, found in zip(names, entities, strict=True)
+            for name, found in zip(ready, entities, strict=True)
         ],
     }
-
-
-def _read_ready(ready_file: Path) -> dict[str, Any]:
-    try:
-        ready = parse_json(read_given(ready_file))
-    except FileNotFoundError:
-        raise ConfigurationError(f"no broker has written {ready_file}: is it running?") from None
-    except ValueError:
-        raise ConfigurationError(f"{ready_file} is not a ready file") from None
-    return dict(ready)
 
 
 def _sum_operations(rows: list[dict[str, Any]]) -> dict[str, int]:
@@ -110,8 +95,8 @@ async def _list_entities(connection_string: str) -> list[dict[str, Any]]:
 
 async def peek(ready_file: Path, namespace: str, path: str, *, is_dead: bool = False) -> dict[str, Any]:
     """The first messages of a queue or a subscription, or of its dead letters. It locks nothing."""
-    ready = await asyncio.to_thread(_read_ready, ready_file)
-    if namespace == "control" or namespace not in ready:
+    _, ready = await asyncio.to_thread(read_ready_file, ready_file)
+    if namespace not in ready:
         raise ConfigurationError(f"there is no namespace {namespace!r} here")
     side = Side(connection_string=ready[namespace]["connection_string"])
     transport = open_transport(side.resolve(), PumpOptions(send_timeout=_LIMIT))

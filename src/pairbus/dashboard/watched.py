@@ -28,9 +28,7 @@ class WatchedPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookPace:
-    """How often things are looked at, in seconds. Files and control addresses cost nothing; a peek into a
-    backlog queue is a billed operation a page.
-    """
+    """How often things are looked at, in seconds. Only a peek into a backlog queue is billed."""
 
     glance: float = 1.0
     count: float = 5.0
