@@ -70,7 +70,8 @@ def test_errors_of_commands_for_one_namespace_do_it_too(
 ) -> None:
     ready = tmp_path / "odd  name.json"
     address = "Endpoint=sb://x;SharedAccessKeyName=k;SharedAccessKey=eA=="
-    ready.write_text(json.dumps({"east": {"connection_string": address, "cert": ""}}))
+    east = {"connection_string": address, "port": 1, "cert": ""}
+    ready.write_text(json.dumps({"east": east, "control": {"url": "http://x", "token": ""}}))
 
     async def refuse(*_: object, **__: object) -> None:
         raise ConfigurationError("east has no entity 'o'; `pairbus entity ls` shows what there is")

@@ -12,8 +12,7 @@ import click
 from pairbus.plumbing.json_text import parse_json
 
 from .backlogs import choose_backlog
-from .examples import examples
-from .group import CommandGroup
+from .group import CommandGroup, examples
 from .pairs import PairChoice, pair_options
 from .progress import working
 from .shared_options import count_option, extra_option, master_option, records_option, state_option
@@ -26,22 +25,17 @@ if TYPE_CHECKING:
 _WIDEST = 60
 
 
-@click.group(
-    cls=CommandGroup,
-    epilog=examples(
-        'pairbus backlog sql --pair shop "select path, count(*) from backlog group by path"',
-    ),
-)
+@examples('pairbus backlog sql --pair shop "select path, count(*) from backlog group by path"')
+@click.group(cls=CommandGroup)
 def backlog() -> None:
     """Ask in SQL what lies in the backlog, and what became of it."""
 
 
-@backlog.command(
-    epilog=examples(
-        'pairbus backlog sql --pair shop "select path, count(*), min(enqueued) from backlog group by path"',
-        'pairbus backlog sql --pair shop "select outcome, count(*) from receipts group by outcome" --json',
-    )
+@examples(
+    'pairbus backlog sql --pair shop "select path, count(*), min(enqueued) from backlog group by path"',
+    'pairbus backlog sql --pair shop "select outcome, count(*) from receipts group by outcome" --json',
 )
+@backlog.command()
 @click.argument("query")
 @pair_options
 @count_option

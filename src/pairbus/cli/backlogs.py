@@ -83,9 +83,7 @@ def choose_pairs(choice: PairChoice) -> list[PairChoice]:
 
 
 def job_state_dir(choice: PairChoice, state: Path | None, *, all_pairs: bool) -> Path:
-    """Where a job keeps its control address and its checkpoint. That of all pairs is named by the file that
-    describes them, which stays the same when pairs come and go.
-    """
+    """Where a job keeps its state. That of all pairs is named by their file: pairs come and go."""
     from pairbus.client.state.directory import default_state_dir
 
     if state is not None:

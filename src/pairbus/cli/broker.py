@@ -17,13 +17,13 @@ from pairbus.plumbing.collector import CalmCollector
 from pairbus.plumbing.files import make_directory
 from pairbus.plumbing.toml_tables import read_text
 
-from .examples import examples
 from .exit_codes import FOUND, UNREACHABLE
+from .group import examples
 from .logs import configure_logs, log_options
 from .numbers import AT_LEAST_ONE, POSITIVE
 from .places import DIRECTORY, EXISTING_FILE, FILE
 from .ready_file import announced, remove_stale
-from .tables import json_option, print_json
+from .tables import json_option, print_json, tell
 
 if TYPE_CHECKING:
     from pairbus.broker import Broker
@@ -35,16 +35,15 @@ _DEFAULT_NAMESPACES = {"contoso": _FIRST_PORT, "contoso-dr": _FIRST_PORT + 1}
 _LOOK_AGAIN = 1.0
 
 
-@click.command(
-    epilog=examples(
-        "pairbus broker",
-        "pairbus broker --namespace contoso=0 --namespace contoso-dr=0 --ready-file ready.json",
-        "pairbus broker --data ./data --policy app=c2VjcmV0:send,listen",
-        "pairbus broker --data ./data --salvage",
-        "pairbus broker --entities Config.json",
-        "pairbus broker --tier premium",
-    )
+@examples(
+    "pairbus broker",
+    "pairbus broker --namespace contoso=0 --namespace contoso-dr=0 --ready-file ready.json",
+    "pairbus broker --data ./data --policy app=c2VjcmV0:send,listen",
+    "pairbus broker --data ./data --salvage",
+    "pairbus broker --entities Config.json",
+    "pairbus broker --tier premium",
 )
+@click.command()
 @click.option(
     "--namespace",
     "namespaces",
@@ -145,24 +144,19 @@ def broker(
     policy_files: tuple[Path, ...],
     policy_variables: tuple[str, ...],
     hide_keys: bool,
-    host: str,
     cert: Path | None,
     key: Path | None,
     jwt_key: Path | None,
     jwt_issuers: tuple[str, ...],
-    control_port: int,
     max_connections: int,
     max_strangers: int,
     token_timeout: float,
     read_timeout: float,
     idle_timeouts: bool,
-    tier: str,
-    strictness: str,
-    credits: int | None,
-    fault_plan: Path | None,
     log_level: str,
     log_format: str,
     as_json: bool,
+    **others: Any,
 ) -> int:
     """Run embedded Service Bus namespaces until stopped.
 
@@ -198,16 +192,10 @@ def broker(
             *(policy for each in given for policy in Policy.parse_all(each[1], source=each[0])),
             *map(Policy.parse, policies),
         ],
-        host=host,
-        control_port=control_port,
         certificate=(cert, key) if cert and key else None,
         jwt_key=jwt_key,
         jwt_issuers=jwt_issuers,
-        fault_plan=fault_plan,
         entities=entities,
-        tier=tier,
-        strictness=strictness,
-        credits=credits,
         idle_timeouts=IdleTimeouts() if idle_timeouts else None,
         connection_limits=ConnectionLimits(
             connections=max_connections,
@@ -215,6 +203,7 @@ def broker(
             token_timeout=token_timeout,
             read_timeout=read_timeout,
         ),
+        **others,
     )
     asyncio.run(_serve(embedded, ready_file, as_json=as_json, with_keys=not hide_keys))
     return 0
@@ -311,10 +300,7 @@ async def _serve(embedded: Broker, ready_file: Path | None, *, as_json: bool, wi
     async with embedded:
         shown = embedded.describe(with_keys=with_keys)
         with announced(embedded.describe(), ready_file), CalmCollector():
-            if as_json:
-                print_json(shown)
-            else:
-                _print_for_people(shown, ready_file)
+            tell(shown, lambda: _print_for_people(shown, ready_file), as_json=as_json)
             watch = asyncio.create_task(_watch_entities(embedded))
             await embedded.serve_until(stop)
             watch.cancel()

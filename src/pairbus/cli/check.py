@@ -10,14 +10,14 @@ import click
 
 from .access import signed_in
 from .colours import coloured
-from .examples import examples
 from .exit_codes import FOUND, UNREACHABLE
+from .group import examples
 from .numbers import AT_LEAST_ONE, POSITIVE
 from .pairs import PairChoice, PairSettings, pair_options
 from .progress import working
 from .shared_options import entities_option
 from .suggestions import runnable
-from .tables import counted, json_option, print_json, print_table
+from .tables import counted, json_option, print_table, tell
 
 if TYPE_CHECKING:
     from pairbus.backlog.findings import Plan
@@ -27,13 +27,12 @@ if TYPE_CHECKING:
 _OUTAGE = 6 * 3600.0
 
 
-@click.command(
-    epilog=examples(
-        "pairbus check --primary-env PRIMARY --secondary-env SECONDARY",
-        "pairbus check --pair shop --outage 21600 --rate 50",
-        "pairbus check --pair shop --entity orders --json",
-    )
+@examples(
+    "pairbus check --primary-env PRIMARY --secondary-env SECONDARY",
+    "pairbus check --pair shop --outage 21600 --rate 50",
+    "pairbus check --pair shop --entity orders --json",
 )
+@click.command()
 @pair_options
 @entities_option("--entity", "entities", "An entity to look at.")
 @click.option(
@@ -63,10 +62,7 @@ def check(
     chosen = entities or tuple(entity.path for entity in settings.entities)
     with working("asking both namespaces"):
         report = asyncio.run(_check(settings, plan, chosen))
-    if as_json:
-        print_json(dataclasses.asdict(report))
-    else:
-        _print_for_people(report)
+    tell(dataclasses.asdict(report), lambda: _print_for_people(report), as_json=as_json)
     if report.unreachable:
         return UNREACHABLE
     return FOUND if report.has_findings else 0

@@ -5,20 +5,19 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from .examples import examples
+from .group import examples
 
 # Where click looks for the question that the script asks.
 _VARIABLE = "_PAIRBUS_COMPLETE"
 
 
-@click.command(
-    epilog=examples(
-        'eval "$(pairbus completion bash)"',
-        "pairbus completion bash > ~/.local/share/bash-completion/completions/pairbus",
-        "pairbus completion zsh > ~/.zfunc/_pairbus",
-        "pairbus completion fish > ~/.config/fish/completions/pairbus.fish",
-    )
+@examples(
+    'eval "$(pairbus completion bash)"',
+    "pairbus completion bash > ~/.local/share/bash-completion/completions/pairbus",
+    "pairbus completion zsh > ~/.zfunc/_pairbus",
+    "pairbus completion fish > ~/.config/fish/completions/pairbus.fish",
 )
+@click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:

@@ -14,33 +14,28 @@ from .colours import coloured
 from .config import DEFAULT_CONFIG, Config, read_config
 from .config_review import Remark, review_config
 from .config_schema import config_schema
-from .examples import examples
 from .exit_codes import FOUND
-from .group import CommandGroup
+from .group import CommandGroup, examples
 from .pairs import config_option, pair_option
-from .tables import json_option, print_json, print_table
+from .tables import json_option, print_json, print_table, tell
 
 
-@click.group(
-    cls=CommandGroup,
-    epilog=examples(
-        "pairbus config example > pairbus.toml",
-        "pairbus config check",
-        "pairbus config schema > pairbus.schema.json",
-    ),
+@examples(
+    "pairbus config example > pairbus.toml",
+    "pairbus config check",
+    "pairbus config schema > pairbus.schema.json",
 )
+@click.group(cls=CommandGroup)
 def config() -> None:
     """Check pairbus.toml, print its schema, and one to begin with."""
 
 
-@config.command(
-    "check",
-    epilog=examples(
-        "pairbus config check",
-        "pairbus config check --config deploy/pairbus.toml --pair shop --env",
-        "pairbus config check --json",
-    ),
+@examples(
+    "pairbus config check",
+    "pairbus config check --config deploy/pairbus.toml --pair shop --env",
+    "pairbus config check --json",
 )
+@config.command("check")
 @config_option
 @pair_option
 @click.option("--env", is_flag=True, help="A variable that is not set is a mistake, and not a warning.")
@@ -54,10 +49,7 @@ def check_command(*, config: Path | None, pair: str | None, env: bool, as_json: 
     if pair is not None and (reading.config.pairs or not reading.mistakes):
         reading.config.pair(pair)  # raises if there is none of that name
     remarks = review_config(reading, os.environ, pair=pair, strict=env)
-    if as_json:
-        print_json(_described(reading.config, remarks))
-    else:
-        _print(reading.config, remarks)
+    tell(_described(reading.config, remarks), lambda: _print(reading.config, remarks), as_json=as_json)
     return FOUND if any(remark.severity == "error" for remark in remarks) else 0
 
 
@@ -78,13 +70,15 @@ def _print(config: Config, remarks: Sequence[Remark]) -> None:
     click.echo(f"{config.file}: {mistakes or 'no'} mistake{'' if mistakes == 1 else 's'}; pairs: {pairs}")
 
 
-@config.command("schema", epilog=examples("pairbus config schema > pairbus.schema.json"))
+@examples("pairbus config schema > pairbus.schema.json")
+@config.command("schema")
 def schema_command() -> None:
     """Print the JSON Schema of pairbus.toml, by which editors complete and check it."""
     print_json(config_schema())
 
 
-@config.command("example", epilog=examples("pairbus config example > pairbus.toml"))
+@examples("pairbus config example > pairbus.toml")
+@config.command("example")
 def example_command() -> None:
     """Print a pairbus.toml to begin with."""
     text = resources.files(__package__).joinpath("example.toml").read_text(encoding="utf-8")

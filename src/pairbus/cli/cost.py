@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import fields, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -19,25 +20,23 @@ from pairbus.stages import Stage
 from .config import Config, find_config, make_options
 from .cost_report import report_command
 from .cost_tables import print_alternatives, print_transfer, wrapped
-from .examples import examples
-from .group import CommandGroup
+from .group import CommandGroup, examples
 from .pairs import config_option
 from .places import EXISTING_FILE
 from .prices import budget_option, choose_budget, choose_sheet, prices_option, tell_budget
-from .tables import json_option, print_json, print_table
+from .tables import json_option, print_table, tell
 
+_F = TypeVar("_F", bound=Callable[..., Any])
 # A terminal has eighty columns, of which names and numbers take fifty.
 _BAR = 26
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
 
-@click.group(
-    cls=CommandGroup,
-    epilog=examples(
-        "pairbus cost estimate --rate 50 --outages 1 --outage-hours 3",
-        "pairbus cost report --pair shop",
-    ),
+@examples(
+    "pairbus cost estimate --rate 50 --outages 1 --outage-hours 3",
+    "pairbus cost report --pair shop",
 )
+@click.group(cls=CommandGroup)
 def cost() -> None:
     """Reckon what a paired system costs.
 
@@ -48,14 +47,29 @@ def cost() -> None:
 cost.add_command(report_command)
 
 
-@cost.command(
-    "estimate",
-    epilog=examples(
-        "pairbus cost estimate",
-        "pairbus cost estimate --rate 50 --entities 5 --clients 20 --outages 1 --outage-hours 3",
-        "pairbus cost estimate --system system.toml --budget 400 --json",
-    ),
+def _system_options(command: _F) -> _F:
+    """An option for each field of a system; what is left out stays as it is."""
+    for entry in reversed(fields(System)):
+        meaning, choices, default = entry.metadata["meaning"], entry.metadata.get("choices"), entry.default
+        is_flag = isinstance(default, bool)
+        kind = type(0 if default is None else default)
+        shown = "" if is_flag or default is None else f" ({default if choices else f'{default:g}'})"
+        command = click.option(
+            f"--{entry.name.replace('_', '-')}",
+            type=click.Choice(choices) if choices and not is_flag else kind,
+            is_flag=is_flag,
+            default=None,
+            help=f"{meaning[0].upper()}{meaning[1:]}{shown}.",
+        )(command)
+    return command
+
+
+@examples(
+    "pairbus cost estimate",
+    "pairbus cost estimate --rate 50 --entities 5 --clients 20 --outages 1 --outage-hours 3",
+    "pairbus cost estimate --system system.toml --budget 400 --json",
 )
+@cost.command("estimate")
 @config_option
 @click.option(
     "--pair",
@@ -69,42 +83,7 @@ cost.add_command(report_command)
     help="A TOML file that describes the system; options go above it.",
 )
 @prices_option
-@click.option("--pairs", type=int, help="Pairs of namespaces (1).")
-@click.option("--entities", type=int, help="Queues and topics of each primary that are sent to (1).")
-@click.option(
-    "--subscriptions", type=int, help="Copies of each message that are received; 1 for a queue (1)."
-)
-@click.option("--clients", type=int, help="Sending processes of each pair (1).")
-@click.option("--rate", type=float, help="Messages a second, over all entities of a pair (0).")
-@click.option("--size", type=int, help="Bytes of a message (1024).")
-@click.option("--days", type=int, help="Days of the month (30).")
-@click.option("--backlog-queues", type=int, help="Backlog queues of each pair (10).")
-@click.option("--poll", type=float, help="Seconds that an idle receive of the syphon waits (900).")
-@click.option("--ping-interval", type=float, help="Seconds between pings of an entity that is down (60).")
-@click.option(
-    "--share-pings",
-    is_flag=True,
-    default=None,
-    help="One client pings for all that find each other; else each pings.",
-)
-@click.option("--outages", type=float, help="Outages a month (0).")
-@click.option("--outage-hours", type=float, help="Hours that an outage lasts (0).")
-@click.option("--batch-size", type=int, help="Messages that are sent together (1).")
-@click.option(
-    "--batch-billing",
-    type=click.Choice(["per_message", "per_batch"]),
-    help="How a batch bills (per_message).",
-)
-@click.option("--connections", type=int, help="Connections at the peak; reckoned from the rest if left out.")
-@click.option(
-    "--same-region", is_flag=True, default=None, help="Both sides are in one region: transfer is free."
-)
-@click.option(
-    "--records-in-store",
-    is_flag=True,
-    default=None,
-    help="Records are kept in an object store, where each write is paid for.",
-)
+@_system_options
 @budget_option
 @json_option
 def estimate_command(
@@ -130,10 +109,7 @@ def estimate_command(
         system = parse_system(read_text(system_file), above=system, where=str(system_file))
     system = replace(system, **{name: value for name, value in given.items() if value is not None})
     month = estimate(system, sheet)
-    if as_json:
-        print_json(month.to_dict())
-    else:
-        _print(month, sheet)
+    tell(month.to_dict(), lambda: _print(month, sheet), as_json=as_json)
     return tell_budget(month.total, limit, month.currency)
 
 

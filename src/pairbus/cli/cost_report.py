@@ -19,7 +19,7 @@ from pairbus.plumbing.toml_tables import read_text
 
 from .config import find_config
 from .cost_tables import print_alternatives, print_transfer
-from .examples import examples
+from .group import examples
 from .pairs import PairChoice, pair_options
 from .places import DIRECTORY, EXISTING_FILE
 from .prices import budget_option, choose_budget, choose_sheet, prices_option, tell_budget
@@ -37,13 +37,11 @@ _MOST_COPIES = 10_000
 _MONTH = re.compile(r"[2-8][0-9]{3}-(0[1-9]|1[0-2])")
 
 
-@click.command(
-    "report",
-    epilog=examples(
-        "pairbus cost report --pair shop --copies orders=3 --system system.toml",
-        "pairbus cost report --records state/shop/records --month 2026-11 --json",
-    ),
+@examples(
+    "pairbus cost report --pair shop --copies orders=3 --system system.toml",
+    "pairbus cost report --records state/shop/records --month 2026-11 --json",
 )
+@click.command("report")
 @pair_options
 @state_option
 @records_option("the ledger lies")

@@ -8,18 +8,17 @@ from pathlib import Path
 import click
 
 from .candidates import offer_namespaces
-from .examples import examples
+from .group import examples
 from .places import ENTITY_PATH
 from .ready_file import connect, ready_file_option
 from .tables import json_option, print_json, print_table
 
 
-@click.command(
-    epilog=examples(
-        "pairbus counters --ready-file ready.json",
-        "pairbus counters contoso-dr --ready-file ready.json --json",
-    )
+@examples(
+    "pairbus counters --ready-file ready.json",
+    "pairbus counters contoso-dr --ready-file ready.json --json",
 )
+@click.command()
 @click.argument("namespace", type=ENTITY_PATH, required=False, shell_complete=offer_namespaces)
 @ready_file_option
 @json_option

@@ -19,7 +19,7 @@ from pairbus.errors import ConfigurationError
 
 from .backlogs import choose_backlog
 from .config import DEFAULT_CONFIG, find_config
-from .examples import examples
+from .group import examples
 from .numbers import POSITIVE
 from .pairs import PairChoice, pair_options
 from .places import DIRECTORY, FILE, check_target
@@ -32,14 +32,13 @@ if TYPE_CHECKING:
 TOKEN_ENV = "PAIRBUS_DASHBOARD_TOKEN"
 
 
-@click.command(
-    epilog=examples(
-        "pairbus dashboard",
-        "pairbus dashboard --pair shop --ready-file ready.json --control",
-        "pairbus dashboard --state /var/lib/shop/pairbus --budget 250",
-        "pairbus dashboard --host 0.0.0.0 --allow-host bus.example.com --port 8400",
-    )
+@examples(
+    "pairbus dashboard",
+    "pairbus dashboard --pair shop --ready-file ready.json --control",
+    "pairbus dashboard --state /var/lib/shop/pairbus --budget 250",
+    "pairbus dashboard --host 0.0.0.0 --allow-host bus.example.com --port 8400",
 )
+@click.command()
 @pair_options
 @click.option(
     "--state",

@@ -32,11 +32,11 @@ from pairbus.errors import ConfigurationError
 from pairbus.plumbing.os_reason import os_reason
 
 from .colours import coloured
-from .examples import examples
 from .exit_codes import FOUND, UNREACHABLE
+from .group import examples
 from .pairs import PairChoice, PairSettings, SideAddress, pair_options
 from .progress import working
-from .tables import json_option, print_json, print_table
+from .tables import json_option, print_table, tell
 
 if TYPE_CHECKING:
     from pairbus.pairing.names import Endpoint
@@ -76,13 +76,12 @@ class Symptom:
     remedy: str = ""
 
 
-@click.command(
-    epilog=examples(
-        "pairbus doctor",
-        "pairbus doctor --pair shop",
-        "pairbus doctor --primary-env PRIMARY --secondary-env SECONDARY --json",
-    )
+@examples(
+    "pairbus doctor",
+    "pairbus doctor --pair shop",
+    "pairbus doctor --primary-env PRIMARY --secondary-env SECONDARY --json",
 )
+@click.command()
 @pair_options
 @json_option
 def doctor(*, choice: PairChoice, as_json: bool) -> int:
@@ -99,10 +98,7 @@ def doctor(*, choice: PairChoice, as_json: bool) -> int:
     found += reached
     if settings is None:
         found.append(Symptom("pair", "note", "none was named", "name one with --pair or --primary-env"))
-    if as_json:
-        print_json([asdict(symptom) for symptom in found])
-    else:
-        _print_for_people(found)
+    tell([asdict(symptom) for symptom in found], lambda: _print_for_people(found), as_json=as_json)
     if any(symptom.verdict == "error" for symptom in reached if symptom.what.startswith("reach ")):
         return UNREACHABLE
     return FOUND if any(symptom.verdict in ("warning", "error") for symptom in found) else 0

@@ -17,13 +17,13 @@ from pairbus.errors import ConfigurationError
 from pairbus.plumbing.files import publish
 
 from .config import find_config
-from .examples import examples
 from .exit_codes import FOUND, INCOMPLETE
+from .group import examples
 from .numbers import AT_LEAST_ONE
 from .places import DIRECTORY, FILE, check_target
 from .prices import choose_sheet, prices_option
 from .progress import working
-from .tables import json_option, print_json, print_table
+from .tables import json_option, print_json, print_table, tell
 
 if TYPE_CHECKING:
     from pairbus.drill.picture import Display
@@ -31,18 +31,17 @@ if TYPE_CHECKING:
     from pairbus.drill.scenario import Scenario
 
 
-@click.command(
-    epilog=examples(
-        "pairbus drill",
-        "pairbus drill --clients 12",
-        "pairbus drill silence --seed 7 --report silence.html",
-        "pairbus drill --show topic-down",
-        "pairbus drill my-outage.toml --no-spark --json",
-        "pairbus drill --live",
-        "pairbus drill --app 'python shop.py'",
-        "pairbus drill silence --no-spark --prove 5",
-    )
+@examples(
+    "pairbus drill",
+    "pairbus drill --clients 12",
+    "pairbus drill silence --seed 7 --report silence.html",
+    "pairbus drill --show topic-down",
+    "pairbus drill my-outage.toml --no-spark --json",
+    "pairbus drill --live",
+    "pairbus drill --app 'python shop.py'",
+    "pairbus drill silence --no-spark --prove 5",
 )
+@click.command()
 @click.argument("scenario", default="namespace-down")
 @click.option("--list", "lists", is_flag=True, help="Name the scenarios that come with Pairbus, and end.")
 @click.option("--show", metavar="NAME", help="Print the TOML of a scenario to start your own from, and end.")
@@ -151,10 +150,7 @@ def drill(
         return _prove(scenario, chosen.seed, prove, play_one, report, clients=clients, as_json=as_json)
     result = play_one(chosen, is_quiet=as_json)
     _write_report(result, report)
-    if as_json:
-        print_json(result.describe())
-    else:
-        click.echo(f"{report}")
+    tell(result.describe(), f"{report}", as_json=as_json)
     return _exit_code(result)
 
 
@@ -227,10 +223,9 @@ def _list(*, as_json: bool) -> int:
     from pairbus.drill.scenario import find_scenario, shipped_scenarios
 
     found = [find_scenario(name) for name in shipped_scenarios()]
-    if as_json:
-        print_json([{"name": one.name, "title": one.title, "story": one.story} for one in found])
-    else:
-        print_table(("SCENARIO", "WHAT HAPPENS"), [(one.name, one.title) for one in found])
+    told = [{"name": one.name, "title": one.title, "story": one.story} for one in found]
+    rows = [(one.name, one.title) for one in found]
+    tell(told, lambda: print_table(("SCENARIO", "WHAT HAPPENS"), rows), as_json=as_json)
     return 0
 
 

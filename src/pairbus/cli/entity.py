@@ -11,12 +11,11 @@ import click
 
 from pairbus.errors import ConfigurationError
 
-from .examples import examples
-from .group import CommandGroup
+from .group import CommandGroup, examples
 from .namespaces import NamespaceChoice, namespace_options
 from .progress import working
 from .shared_options import confirm, yes_option
-from .tables import json_option, print_json, print_table
+from .tables import json_option, print_json, print_table, tell
 
 if TYPE_CHECKING:
     from pairbus.sdk.entities import EntityAddress
@@ -24,13 +23,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@click.group(
-    cls=CommandGroup,
-    epilog=examples(
-        "pairbus entity ls --ready-file ready.json --namespace contoso",
-        "pairbus entity create orders --set requires_session=true --primary-env PRIMARY",
-    ),
+@examples(
+    "pairbus entity ls --ready-file ready.json --namespace contoso",
+    "pairbus entity create orders --set requires_session=true --primary-env PRIMARY",
 )
+@click.group(cls=CommandGroup)
 def entity() -> None:
     """List, show, create and delete queues, topics, subscriptions and rules.
 
@@ -40,13 +37,11 @@ def entity() -> None:
     """
 
 
-@entity.command(
-    "ls",
-    epilog=examples(
-        "pairbus entity ls --ready-file ready.json --namespace contoso",
-        "pairbus entity ls --pair shop --side secondary --json",
-    ),
+@examples(
+    "pairbus entity ls --ready-file ready.json --namespace contoso",
+    "pairbus entity ls --pair shop --side secondary --json",
 )
+@entity.command("ls")
 @namespace_options
 @json_option
 def list_entities(*, choice: NamespaceChoice, as_json: bool) -> None:
@@ -71,12 +66,11 @@ def list_entities(*, choice: NamespaceChoice, as_json: bool) -> None:
         )
 
 
-@entity.command(
-    epilog=examples(
-        "pairbus entity show orders --ready-file ready.json --namespace contoso",
-        "pairbus entity show events/Subscriptions/audit --pair shop --json",
-    )
+@examples(
+    "pairbus entity show orders --ready-file ready.json --namespace contoso",
+    "pairbus entity show events/Subscriptions/audit --pair shop --json",
 )
+@entity.command()
 @click.argument("path")
 @namespace_options
 @json_option
@@ -99,14 +93,13 @@ def show(path: str, *, choice: NamespaceChoice, as_json: bool) -> None:
         )
 
 
-@entity.command(
-    epilog=examples(
-        "pairbus entity create orders --set requires_session=true --set lock_duration=30",
-        "pairbus entity create events --topic --if-missing",
-        "pairbus entity create events/Subscriptions/audit --set max_delivery_count=5",
-        "pairbus entity create events/Subscriptions/audit/Rules/large --sql 'amount > 100'",
-    )
+@examples(
+    "pairbus entity create orders --set requires_session=true --set lock_duration=30",
+    "pairbus entity create events --topic --if-missing",
+    "pairbus entity create events/Subscriptions/audit --set max_delivery_count=5",
+    "pairbus entity create events/Subscriptions/audit/Rules/large --sql 'amount > 100'",
 )
+@entity.command()
 @click.argument("path")
 @namespace_options
 @click.option("--topic", is_flag=True, help="Create a topic; without it a path of one name is a queue.")
@@ -153,18 +146,15 @@ def create(
         if_missing=if_missing,
     )
     is_new = _administer(choice, make, path=address.path)
-    if as_json:
-        print_json({"path": address.path, "created": is_new})
-    else:
-        click.echo(f"{address.path}: {'created' if is_new else 'is there already'}")
+    word = "created" if is_new else "is there already"
+    tell({"path": address.path, "created": is_new}, f"{address.path}: {word}", as_json=as_json)
 
 
-@entity.command(
-    epilog=examples(
-        "pairbus entity delete orders --ready-file ready.json --namespace contoso",
-        "pairbus entity delete events/Subscriptions/audit --pair shop --yes --if-exists",
-    )
+@examples(
+    "pairbus entity delete orders --ready-file ready.json --namespace contoso",
+    "pairbus entity delete events/Subscriptions/audit --pair shop --yes --if-exists",
 )
+@entity.command()
 @click.argument("path")
 @namespace_options
 @yes_option
@@ -183,10 +173,8 @@ def delete(path: str, *, choice: NamespaceChoice, yes: bool, if_exists: bool, as
         confirm(f"Delete {address.path} of {name}, and all that is in it?")
     remove = partial(delete_entity, address=address, if_exists=if_exists)
     is_gone = _administer(choice, remove, path=address.path)
-    if as_json:
-        print_json({"path": address.path, "deleted": is_gone})
-    else:
-        click.echo(f"{address.path}: {'deleted' if is_gone else 'is not there'}")
+    word = "deleted" if is_gone else "is not there"
+    tell({"path": address.path, "deleted": is_gone}, f"{address.path}: {word}", as_json=as_json)
 
 
 def _administer(

@@ -12,25 +12,22 @@ import click
 from pairbus.fault_kinds import ARGUMENTS, KINDS
 
 from .candidates import offer_namespaces
-from .examples import examples
-from .group import CommandGroup
+from .group import CommandGroup, examples
 from .numbers import AT_LEAST_ONE, POSITIVE
 from .places import ENTITY_PATH
 from .ready_file import connect, ready_file_option
-from .tables import clock_time, json_option, print_json, print_table
+from .tables import clock_time, json_option, print_json, print_table, tell
 
 # The type of an argument is that of its default.
 _TYPES = {float: POSITIVE, int: AT_LEAST_ONE, str: click.STRING}
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-@click.group(
-    cls=CommandGroup,
-    epilog=examples(
-        "pairbus fault set contoso refuse --ready-file ready.json",
-        "pairbus fault clear contoso --ready-file ready.json",
-    ),
+@examples(
+    "pairbus fault set contoso refuse --ready-file ready.json",
+    "pairbus fault clear contoso --ready-file ready.json",
 )
+@click.group(cls=CommandGroup)
 def fault() -> None:
     """Make a running broker misbehave, and heal it again.
 
@@ -57,20 +54,13 @@ def _shown(default: float | int | str) -> str:
     return default if isinstance(default, str) else f"{default:g}"
 
 
-@fault.command(
-    "set",
-    epilog="\n\n".join(
-        [
-            _kinds_help(),
-            examples(
-                "pairbus fault set contoso refuse --ready-file ready.json",
-                "pairbus fault set contoso silence --entity orders --for 60",
-                "pairbus fault set contoso delay --seconds 30",
-                "pairbus fault set contoso flap --up 5 --down 10 --json",
-            ),
-        ]
-    ),
+@examples(
+    "pairbus fault set contoso refuse --ready-file ready.json",
+    "pairbus fault set contoso silence --entity orders --for 60",
+    "pairbus fault set contoso delay --seconds 30",
+    "pairbus fault set contoso flap --up 5 --down 10 --json",
 )
+@fault.command("set", epilog=_kinds_help())
 @click.argument("namespace", type=ENTITY_PATH, shell_complete=offer_namespaces)
 @click.argument("kind", type=click.Choice([kind.value for kind in KINDS]), metavar="KIND")
 @click.option(
@@ -96,20 +86,15 @@ def set_fault(
     asked = {"entity": entity, "for": duration, **arguments}
     given = {name: value for name, value in asked.items() if value is not None}
     answer = connect(ready_file).set_fault(namespace, kind, arguments=given)
-    if as_json:
-        print_json(answer)
-    else:
-        lasting = "until cleared" if duration is None else f"for {duration:g} s"
-        click.echo(f"{namespace}{f'/{entity}' if entity else ''}: {kind} {lasting}")
+    lasting = "until cleared" if duration is None else f"for {duration:g} s"
+    tell(answer, f"{namespace}{f'/{entity}' if entity else ''}: {kind} {lasting}", as_json=as_json)
 
 
-@fault.command(
-    "clear",
-    epilog=examples(
-        "pairbus fault clear contoso --ready-file ready.json",
-        "pairbus fault clear contoso --entity orders",
-    ),
+@examples(
+    "pairbus fault clear contoso --ready-file ready.json",
+    "pairbus fault clear contoso --entity orders",
 )
+@fault.command("clear")
 @click.argument("namespace", type=ENTITY_PATH, shell_complete=offer_namespaces)
 @click.option("--entity", type=ENTITY_PATH, help="Only the faults set on this entity.")
 @ready_file_option
@@ -117,19 +102,14 @@ def set_fault(
 def clear_faults(namespace: str, *, entity: str | None, ready_file: Path, as_json: bool) -> None:
     """Take the faults of NAMESPACE away."""
     answer = connect(ready_file).clear_faults(namespace, entity)
-    if as_json:
-        print_json(answer)
-    else:
-        click.echo(f"{namespace}{f'/{entity}' if entity else ''}: healed")
+    tell(answer, f"{namespace}{f'/{entity}' if entity else ''}: healed", as_json=as_json)
 
 
-@fault.command(
-    "list",
-    epilog=examples(
-        "pairbus fault list --ready-file ready.json",
-        "pairbus fault list --json",
-    ),
+@examples(
+    "pairbus fault list --ready-file ready.json",
+    "pairbus fault list --json",
 )
+@fault.command("list")
 @ready_file_option
 @json_option
 def list_faults(ready_file: Path, *, as_json: bool) -> None:

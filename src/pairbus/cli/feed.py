@@ -35,10 +35,7 @@ class LineMessage(FedMessage):
 
 
 def lines_of(descriptor: int) -> Iterator[bytes]:
-    """The lines of an open file, with their line feeds.
-
-    Without Python's own buffer: a thread that still waits in it when the program ends would break that end.
-    """
+    """The lines of a file, without Python's buffer: a thread that waits in it breaks the program's end."""
     rest = bytearray()
     while chunk := os.read(descriptor, _CHUNK):
         *lines, last = chunk.split(b"\n")

@@ -8,15 +8,29 @@ imported when the command runs or shows its own help. A test compares the help l
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+
+_Command = TypeVar("_Command", bound=click.Command)
+
+
+def examples(*lines: str) -> Callable[[_Command], _Command]:
+    """Command lines at the end of a command's help, which click leaves as they are: a test parses each."""
+
+    def add(command: _Command) -> _Command:
+        shown = "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+        command.epilog = f"{command.epilog}\n\n{shown}" if command.epilog else shown
+        return command
+
+    return add
 
 
 class CommandGroup(click.Group):

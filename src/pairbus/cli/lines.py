@@ -52,9 +52,7 @@ def _properties(value: Any) -> dict[str, Any]:
 
 
 def property_value(value: Any) -> Any:
-    """A value for an application property, as the SDK has to be given it: it writes every whole number with
-    32 bits, and so refuses larger ones, unless it is told the type.
-    """
+    """A property as the SDK needs it: whole numbers beyond 32 bits have to be told their type."""
     if not isinstance(value, int) or -(2**31) <= value < 2**31:
         return value
     if not -(2**63) <= value < 2**63:

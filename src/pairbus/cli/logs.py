@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import click
+
+from .shared_options import together
 
 LEVELS = ("debug", "info", "warning", "error")
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def _facts(record: logging.LogRecord) -> dict[str, Any]:
@@ -66,15 +65,11 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry, default=str, ensure_ascii=False)
 
 
-def log_options(command: _F) -> _F:
-    """The two options of every command that runs for a while."""
-    level = click.option(
-        "--log-level", type=click.Choice(LEVELS), default="info", help="The least to be logged."
-    )
-    form = click.option(
-        "--log-format", type=click.Choice(["text", "json"]), default="text", help="How to log."
-    )
-    return level(form(command))
+#: The two options of every command that runs for a while.
+log_options = together(
+    click.option("--log-level", type=click.Choice(LEVELS), default="info", help="The least to be logged."),
+    click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="How to log."),
+)
 
 
 def configure_logs(level: str, log_format: str) -> None:

@@ -18,8 +18,7 @@ import click
 from pairbus import __version__
 
 from .complaints import complain_of
-from .examples import examples
-from .group import LazyCommand, LazyGroup
+from .group import LazyCommand, LazyGroup, examples
 from .interruption import interruptible
 from .streams import prepare_streams
 
@@ -77,16 +76,13 @@ class _Commands(LazyGroup):
     }
 
 
-@click.group(
-    cls=_Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
-    epilog=examples(
-        "pairbus broker --ready-file ready.json",
-        "pairbus check --primary-env PRIMARY --secondary-env SECONDARY",
-        "pairbus send orders --pair shop --file orders.txt",
-        "pairbus syphon run --pair shop --once",
-    ),
+@examples(
+    "pairbus broker --ready-file ready.json",
+    "pairbus check --primary-env PRIMARY --secondary-env SECONDARY",
+    "pairbus send orders --pair shop --file orders.txt",
+    "pairbus syphon run --pair shop --once",
 )
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(__version__, prog_name="pairbus")
 def app() -> None:
     """Send availability for pairs of Azure Service Bus namespaces, and embedded ones to try it on.

@@ -17,18 +17,17 @@ from pairbus.plumbing.files import drafted, write_all
 from pairbus.plumbing.ranges import ranges_of
 from pairbus.plumbing.toml_tables import parse_value
 
-from .examples import examples
 from .exit_codes import INCOMPLETE
 from .feed import FedMessage, Feed, MessageFeed, lines_of
-from .group import CommandGroup
+from .group import CommandGroup, examples
 from .lines import property_value, read_json_lines, read_plain_lines
 from .namespaces import NamespaceChoice, namespace_options
 from .numbers import AT_LEAST_ONE
 from .places import ENTITY_PATH, FILE, check_target
 from .progress import working
 from .send import send_all
-from .shared_options import confirm, yes_option
-from .tables import counted, json_option, print_json, print_table, shown
+from .shared_options import confirm, together, yes_option
+from .tables import counted, json_option, print_json, print_table, shown, tell
 
 if TYPE_CHECKING:
     from .message_moves import ImportedMessages, MessagePlace
@@ -40,14 +39,12 @@ _LINES = "\n\t"
 _ADVICE = "is the namespace up, and its connection string right?"
 
 
-@click.group(
-    cls=CommandGroup,
-    epilog=examples(
-        "pairbus messages ls orders --ready-file ready.json --namespace contoso",
-        "pairbus messages export orders --dead-letter --file dead.jsonl --primary-env PRIMARY",
-        "pairbus messages purge orders --dead-letter --primary-env PRIMARY",
-    ),
+@examples(
+    "pairbus messages ls orders --ready-file ready.json --namespace contoso",
+    "pairbus messages export orders --dead-letter --file dead.jsonl --primary-env PRIMARY",
+    "pairbus messages purge orders --dead-letter --primary-env PRIMARY",
 )
+@click.group(cls=CommandGroup)
 def messages() -> None:
     """Look at messages, send, purge, export and import them.
 
@@ -72,18 +69,16 @@ def _place_options(command: _F) -> _F:
     ) -> Any:
         return command(place=_place(path, choice, dead_letter, transfer, session), **others)
 
-    decorated: Any = call
-    for option in (
-        click.option("--session", metavar="ID", help="Only the messages of this session."),
+    options: Callable[[Any], _F] = together(
+        click.argument("path"),
+        namespace_options,
+        click.option("--dead-letter", is_flag=True, help="The dead letters of the entity instead."),
         click.option(
             "--transfer-dead-letter", "transfer", is_flag=True, help="Those that could not be forwarded."
         ),
-        click.option("--dead-letter", is_flag=True, help="The dead letters of the entity instead."),
-        namespace_options,
-        click.argument("path"),
-    ):
-        decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]
+        click.option("--session", metavar="ID", help="Only the messages of this session."),
+    )
+    return options(call)
 
 
 def _place(
@@ -116,13 +111,11 @@ _from_option = click.option(
 )
 
 
-@messages.command(
-    "ls",
-    epilog=examples(
-        "pairbus messages ls orders --ready-file ready.json --namespace contoso",
-        "pairbus messages ls events/Subscriptions/audit --dead-letter --pair shop --limit 20",
-    ),
+@examples(
+    "pairbus messages ls orders --ready-file ready.json --namespace contoso",
+    "pairbus messages ls events/Subscriptions/audit --dead-letter --pair shop --limit 20",
 )
+@messages.command("ls")
 @_place_options
 @_from_option
 @click.option("--limit", type=AT_LEAST_ONE, default=100, help="How many at most.")
@@ -147,12 +140,11 @@ def list_messages(*, place: MessagePlace, begin: int, limit: int, as_json: bool)
         print_table(header, rows, numbers=(0, 6))
 
 
-@messages.command(
-    epilog=examples(
-        "pairbus messages peek orders --ready-file ready.json --namespace contoso",
-        "pairbus messages peek orders --from 42 --json --pair shop",
-    )
+@examples(
+    "pairbus messages peek orders --ready-file ready.json --namespace contoso",
+    "pairbus messages peek orders --from 42 --json --pair shop",
 )
+@messages.command()
 @_place_options
 @_from_option
 @click.option("--limit", type=AT_LEAST_ONE, default=1, help="How many at most.")
@@ -186,13 +178,12 @@ def _cell(value: Any) -> str:
     return text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 1]}…"
 
 
-@messages.command(
-    epilog=examples(
-        "pairbus messages send orders 'hello' --ready-file ready.json --namespace contoso",
-        "pairbus messages send orders 'hello' --session one --subject greeting --property priority=3",
-        "pairbus messages send orders --file orders.jsonl --json-lines --primary-env PRIMARY",
-    )
+@examples(
+    "pairbus messages send orders 'hello' --ready-file ready.json --namespace contoso",
+    "pairbus messages send orders 'hello' --session one --subject greeting --property priority=3",
+    "pairbus messages send orders --file orders.jsonl --json-lines --primary-env PRIMARY",
 )
+@messages.command()
 @click.argument("path", type=ENTITY_PATH)
 @click.argument("body", required=False)
 @namespace_options
@@ -262,10 +253,7 @@ def send(
     try:
         asyncio.run(work())
     finally:  # also where it ends early: the rest can be sent then, and no more
-        if as_json:
-            print_json({"path": path, "sent": count})
-        else:
-            click.echo(f"{path} of {chosen.name}: {count:,} sent")
+        tell({"path": path, "sent": count}, f"{path} of {chosen.name}: {count:,} sent", as_json=as_json)
 
 
 def _encode_body(body: str) -> bytes:
@@ -304,12 +292,11 @@ def _parse_properties(given: tuple[str, ...]) -> dict[str, Any]:
     return values
 
 
-@messages.command(
-    epilog=examples(
-        "pairbus messages purge orders --dead-letter --ready-file ready.json --namespace contoso",
-        "pairbus messages purge orders --session one --pair shop --yes --json",
-    )
+@examples(
+    "pairbus messages purge orders --dead-letter --ready-file ready.json --namespace contoso",
+    "pairbus messages purge orders --session one --pair shop --yes --json",
 )
+@messages.command()
 @_place_options
 @yes_option
 @json_option
@@ -340,13 +327,11 @@ def purge(*, place: MessagePlace, yes: bool, as_json: bool) -> int:
     return INCOMPLETE if done.left else 0
 
 
-@messages.command(
-    "export",
-    epilog=examples(
-        "pairbus messages export orders --file orders.jsonl --ready-file ready.json --namespace contoso",
-        "pairbus messages export orders --dead-letter --pair shop | jq .message_id",
-    ),
+@examples(
+    "pairbus messages export orders --file orders.jsonl --ready-file ready.json --namespace contoso",
+    "pairbus messages export orders --dead-letter --pair shop | jq .message_id",
 )
+@messages.command("export")
 @_place_options
 @click.option("--file", "target", type=FILE, help="Where to. [default: standard output]")
 @click.option("--force", is_flag=True, help="Replace the file if there is one.")
@@ -395,13 +380,11 @@ def _written(target: Path | None) -> Iterator[Callable[[str], None]]:
         yield lambda line: write_all(descriptor, line.encode())
 
 
-@messages.command(
-    "import",
-    epilog=examples(
-        "pairbus messages import orders --file orders.jsonl --ready-file ready.json --namespace contoso",
-        "pairbus messages import orders --file orders.jsonl --journal orders.journal --pair shop",
-    ),
+@examples(
+    "pairbus messages import orders --file orders.jsonl --ready-file ready.json --namespace contoso",
+    "pairbus messages import orders --file orders.jsonl --journal orders.journal --pair shop",
 )
+@messages.command("import")
 @click.argument("path")
 @namespace_options
 @click.option("--file", "source", type=click.File("rb"), default="-", help="The export; - is standard input.")

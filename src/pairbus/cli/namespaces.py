@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import functools
 import os
-import shlex
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 from pairbus.errors import ConfigurationError
-from pairbus.plumbing.files import read_given
-from pairbus.plumbing.json_text import parse_json
 
-from .candidates import offer_namespaces, offer_variables
+from .candidates import offer_namespaces
 from .config import PairConfig, SideConfig, check_variable_name, find_config
 from .pairs import SideAddress, address_of, config_option, pair_option, parse_side
 from .ready_file import ready_file_option
-from .suggestions import completing_errors
+from .shared_options import gathered, variable_option
 
 if TYPE_CHECKING:
     from pairbus.pump.pair import Side
     from pairbus.sdk.side import SdkSide
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 _HOW = (
     "Say which namespace: --ready-file FILE of a running broker, --primary-env NAME with the name of a "
     "variable that holds its connection string, or --pair NAME of a pairbus.toml"
@@ -47,10 +43,9 @@ class NamespaceChoice:
     secondary_env: str | None
 
     def resolve(self) -> ChosenNamespace:
-        """The namespace, with its connection string. What is named on the command line counts before
-        PAIRBUS_READY_FILE, and that before a pairbus.toml.
-        """
-        variable = self._variable()
+        """The namespace: the command line counts before PAIRBUS_READY_FILE, that before pairbus.toml."""
+        named = self.primary_env, self.secondary_env
+        variable = next(filter(None, named if self.side == "primary" else reversed(named)), None)
         if variable is not None and self.pair is not None:
             raise ConfigurationError("--pair and --primary-env exclude each other")
         if variable is not None:
@@ -59,11 +54,6 @@ class NamespaceChoice:
             return self._of_broker(self.ready_file)
         pair = self._pair()
         return _choose(pair.primary if self.side == "primary" else pair.secondary, pair.certificate)
-
-    def _variable(self) -> str | None:
-        if self.side == "primary":
-            return self.primary_env or self.secondary_env
-        return self.secondary_env or self.primary_env
 
     def _pair(self) -> PairConfig:
         config = find_config(self.config)
@@ -76,8 +66,10 @@ class NamespaceChoice:
         return config.pair(self.pair or next(iter(config.pairs)))
 
     def _of_broker(self, path: Path) -> ChosenNamespace:
-        described = _read_ready_file(path)
-        names = [name for name in described if name != "control"]
+        from pairbus.broker.control import read_ready_file  # late: help needs no broker
+
+        _, described = read_ready_file(path)
+        names = list(described)
         if self.namespace is None and len(names) != 1:
             raise ConfigurationError(
                 f"{path}: say which namespace with --namespace; there are: {', '.join(names)}"
@@ -129,23 +121,9 @@ class ChosenNamespace:
 _GOODBYE = 5.0
 
 
-def namespace_options(command: _F) -> _F:
-    """The options by which a command is told its namespace; it gets them as one `choice`."""
-
-    @functools.wraps(command)
-    def call(*arguments: Any, **given: Any) -> Any:
-        names = NamespaceChoice.__dataclass_fields__
-        choice = NamespaceChoice(**{name: given.pop(name) for name in names})
-        with completing_errors():
-            return command(*arguments, choice=choice, **given)
-
-    decorated: Any = call
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]
-
-
-_OPTIONS = (
+#: The options by which a command is told its namespace.
+namespace_options = gathered(
+    NamespaceChoice,
     functools.partial(ready_file_option, required=False),
     click.option(
         "--namespace",
@@ -153,18 +131,8 @@ _OPTIONS = (
         shell_complete=offer_namespaces,
         help="The namespace of that broker, if it has several.",
     ),
-    click.option(
-        "--primary-env",
-        metavar="NAME",
-        shell_complete=offer_variables,
-        help="The variable with the namespace's connection string.",
-    ),
-    click.option(
-        "--secondary-env",
-        metavar="NAME",
-        shell_complete=offer_variables,
-        help="The same, for the other one of a pair.",
-    ),
+    variable_option("--primary-env", "The variable with the namespace's connection string."),
+    variable_option("--secondary-env", "The same, for the other one of a pair."),
     config_option,
     pair_option,
     click.option(
@@ -182,18 +150,3 @@ def _choose(side: SideConfig, certificate: Path | None = None) -> ChosenNamespac
     address, found = address_of(side), parse_side(side, os.environ)
     assert found is not None  # the variable is set, or there would be no address
     return ChosenNamespace(name=primary_name(found), address=address, certificate=certificate)
-
-
-def _read_ready_file(path: Path) -> dict[str, Any]:
-    try:
-        described = parse_json(read_given(path))
-        if all("connection_string" in one for name, one in described.items() if name != "control"):
-            return dict(described)
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot read the ready file {path}: {error.strerror}. "
-            f"Start a broker first: pairbus broker --ready-file {shlex.quote(str(path))}"
-        ) from None
-    except (ValueError, AttributeError, TypeError):
-        described = None
-    raise ConfigurationError(f"{path} is not a ready file: it has no namespaces")

@@ -6,19 +6,18 @@ history and in the list of processes.
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.toml_tables import parse_value
 
-from .candidates import offer_options, offer_pairs, offer_variables
+from .candidates import offer_options, offer_pairs
 from .config import (
     DEFAULT_CONFIG,
     EntityConfig,
@@ -29,14 +28,12 @@ from .config import (
     make_options,
 )
 from .places import FILE
-from .suggestions import completing_errors
+from .shared_options import gathered, variable_option
 
 if TYPE_CHECKING:
     from pairbus.options import SendAvailabilityOptions
     from pairbus.pairing.names import ConnectionString, Endpoint
     from pairbus.stores.places import RecordPlace
-
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,37 +152,6 @@ class PairChoice:
         )
 
 
-def pair_options(command: _F) -> _F:
-    """The options by which every command is told which pair it works on; it gets them as one `choice`."""
-
-    @functools.wraps(command)
-    def call(
-        *arguments: Any,
-        config: Path | None,
-        pair: str | None,
-        primary_env: str | None,
-        secondary_env: str | None,
-        primary_name: str | None,
-        options: tuple[str, ...],
-        **others: Any,
-    ) -> Any:
-        choice = PairChoice(
-            config=config,
-            pair=pair,
-            primary_env=primary_env,
-            secondary_env=secondary_env,
-            primary_name=primary_name,
-            options=options,
-        )
-        with completing_errors():
-            return command(*arguments, choice=choice, **others)
-
-    decorated: Any = call
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]
-
-
 config_option = click.option(
     "--config",
     type=FILE,
@@ -196,21 +162,13 @@ config_option = click.option(
 pair_option = click.option(
     "--pair", metavar="NAME", shell_complete=offer_pairs, help="A pair of the configuration file."
 )
-_OPTIONS = (
+#: The options by which every command is told which pair it works on.
+pair_options = gathered(
+    PairChoice,
     config_option,
     pair_option,
-    click.option(
-        "--primary-env",
-        metavar="NAME",
-        shell_complete=offer_variables,
-        help="The variable with the primary's connection string.",
-    ),
-    click.option(
-        "--secondary-env",
-        metavar="NAME",
-        shell_complete=offer_variables,
-        help="The variable with the secondary's connection string.",
-    ),
+    variable_option("--primary-env", "The variable with the primary's connection string."),
+    variable_option("--secondary-env", "The variable with the secondary's connection string."),
     click.option("--primary-name", metavar="NAME", help="What begins the names of the backlog queues."),
     click.option(
         "--option",

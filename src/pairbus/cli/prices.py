@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -18,13 +17,8 @@ from .places import EXISTING_FILE
 # More than anybody pays in any currency.
 _MOST = 10**12
 
-if TYPE_CHECKING:
-    _AmountType = click.ParamType[Decimal]
-else:  # older versions of click have no argument
-    _AmountType = click.ParamType
 
-
-class _Amount(_AmountType):
+class _Amount(click.ParamType):  # type: ignore[type-arg] # older versions of click have no argument
     """Money, above nothing."""
 
     name = "amount"

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .access import signed_in
-from .examples import examples
 from .exit_codes import FOUND, UNREACHABLE
+from .group import examples
 from .pairs import PairChoice, PairSettings, pair_options
 from .progress import working
 from .shared_options import count_option
-from .tables import json_option, print_json, print_table
+from .tables import json_option, print_table, tell
 
 if TYPE_CHECKING:
     from pairbus.backlog.provisioner import BacklogQueueReport, ProvisioningReport
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
 _EXIT_CODES = {"ready": 0, "pending": FOUND, "unreachable": UNREACHABLE, "not_permitted": UNREACHABLE}
 
 
-@click.command(
-    epilog=examples(
-        "pairbus provision --primary-env PRIMARY --secondary-env SECONDARY",
-        "pairbus provision --pair shop --count 20 --json",
-    )
+@examples(
+    "pairbus provision --primary-env PRIMARY --secondary-env SECONDARY",
+    "pairbus provision --pair shop --count 20 --json",
 )
+@click.command()
 @pair_options
 @count_option
 @json_option
@@ -41,10 +40,7 @@ def provision(*, choice: PairChoice, count: int | None, as_json: bool) -> int:
     settings = choice.resolve(overrides=None if count is None else {"backlog_queue_count": count})
     with working(f"seeing to {settings.options.backlog_queue_count} backlog queues"):
         report = asyncio.run(_provision(settings))
-    if as_json:
-        print_json(_described(settings, report))
-    else:
-        _print_for_people(report)
+    tell(_described(settings, report), lambda: _print_for_people(report), as_json=as_json)
     return _EXIT_CODES[report.state]
 
 

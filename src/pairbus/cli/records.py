@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .examples import examples
 from .exit_codes import INCOMPLETE
-from .group import CommandGroup
+from .group import CommandGroup, examples
 from .numbers import AT_LEAST_ONE
 from .pairs import PairChoice, pair_options
 from .shared_options import records_option, state_option
@@ -21,20 +20,17 @@ if TYPE_CHECKING:
     from pairbus.stores.places import RecordPlace
 
 
-@click.group(
-    cls=CommandGroup,
-    epilog=examples("pairbus records trim --pair shop --keep-days 90"),
-)
+@examples("pairbus records trim --pair shop --keep-days 90")
+@click.group(cls=CommandGroup)
 def records() -> None:
     """Remove records of clients and syphons that are old."""
 
 
-@records.command(
-    epilog=examples(
-        "pairbus records trim --pair shop --keep-days 90",
-        "pairbus records trim --records abfss://records@contoso.dfs.core.windows.net/shop --keep-days 400",
-    )
+@examples(
+    "pairbus records trim --pair shop --keep-days 90",
+    "pairbus records trim --records abfss://records@contoso.dfs.core.windows.net/shop --keep-days 400",
 )
+@records.command()
 @pair_options
 @click.option(
     "--keep-days", type=AT_LEAST_ONE, required=True, metavar="N", help="What is older than that is removed."

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .backlogs import ChosenBacklog, choose_backlog
-from .examples import examples
 from .exit_codes import INCOMPLETE
+from .group import examples
 from .numbers import DURATION, POSITIVE
 from .pairs import PairChoice, pair_options
 from .progress import CLEAR_LINE, working
 from .shared_options import count_option, entities_option, extra_option
 from .suggestions import runnable
-from .tables import counted, json_option, print_json, print_table, time_span
+from .tables import counted, json_option, print_table, tell, time_span
 
 if TYPE_CHECKING:
     from pairbus.backlog.redrive import DeadLetterChoice, Redriven
@@ -26,12 +26,11 @@ if TYPE_CHECKING:
 _DRAWN_EVERY = 0.2
 
 
-@click.command(
-    epilog=examples(
-        "pairbus redrive --pair shop",
-        "pairbus redrive --pair shop --path orders --reason EntityNotFound --dry-run",
-    )
+@examples(
+    "pairbus redrive --pair shop",
+    "pairbus redrive --pair shop --path orders --reason EntityNotFound --dry-run",
 )
+@click.command()
 @pair_options
 @count_option
 @extra_option("Redrive those of")
@@ -81,10 +80,8 @@ def redrive(
     else:
         done = asyncio.run(_redrive(chosen, meant, max_rate))
     seconds = time.monotonic() - began
-    if as_json:
-        print_json({**_described(done), "seconds": round(seconds, 3), "dry_run": dry_run})
-    else:
-        _print(done, seconds, dry_run=dry_run)
+    told = {**_described(done), "seconds": round(seconds, 3), "dry_run": dry_run}
+    tell(told, lambda: _print(done, seconds, dry_run=dry_run), as_json=as_json)
     return INCOMPLETE if done.locked else 0
 
 

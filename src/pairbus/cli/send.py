@@ -18,14 +18,14 @@ from pairbus.errors import ConfigurationError, PairbusError, UnreachableError
 
 from .access import signed_in
 from .candidates import offer_entities
-from .examples import examples
 from .feed import FedMessage, Feed, LineMessage, MessageFeed
+from .group import examples
 from .lines import read_json_lines, read_plain_lines
 from .logs import configure_logs, log_options
 from .numbers import AT_LEAST_ONE, POSITIVE
 from .pairs import PairChoice, pair_options
 from .places import ENTITY_PATH
-from .tables import json_option, print_json
+from .tables import json_option, tell
 from .tally import SendTally
 
 if TYPE_CHECKING:
@@ -42,13 +42,12 @@ _MISTAKES = {
 _CONDITION = re.compile(r" *Error condition: [\w.:-]+")
 
 
-@click.command(
-    epilog=examples(
-        "pairbus send orders --primary-env PRIMARY --secondary-env SECONDARY --file orders.txt",
-        "tail -f orders.jsonl | pairbus send orders --pair shop --json-lines",
-        "pairbus send orders --pair shop --batch 500 --timeout 30 < orders.txt",
-    )
+@examples(
+    "pairbus send orders --primary-env PRIMARY --secondary-env SECONDARY --file orders.txt",
+    "tail -f orders.jsonl | pairbus send orders --pair shop --json-lines",
+    "pairbus send orders --pair shop --batch 500 --timeout 30 < orders.txt",
 )
+@click.command()
 @click.argument("path", type=ENTITY_PATH, shell_complete=offer_entities)
 @pair_options
 @click.option("--file", "source", type=click.File("rb"), default="-", help="The file; - is standard input.")
@@ -95,10 +94,7 @@ def send(
         asyncio.run(work())
     finally:
         tally.finish()
-        if as_json:
-            print_json({"path": path, **tally.described()})
-        else:
-            click.echo(f"{path}: {tally}")
+        tell({"path": path, **tally.described()}, f"{path}: {tally}", as_json=as_json)
 
 
 async def send_all(
@@ -110,9 +106,7 @@ async def send_all(
     advice: str = "neither primary nor backlog took it, `pairbus check` tells more",
     on_sent: Callable[[int], None] = lambda count: None,
 ) -> None:
-    """Send what a feed brings, in batches where it can. `advice` is for those whose messages nobody took;
-    `on_sent` hears how many were, send by send.
-    """
+    """Send a feed, in batches where it can. `advice` for what nobody took; `on_sent` hears how many were."""
     trying: list[FedMessage] = []
     try:
         async with sender:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -9,11 +10,47 @@ import click
 
 from pairbus.errors import ConfigurationError
 
-from .candidates import offer_entities
+from .candidates import offer_entities, offer_variables
 from .numbers import AT_LEAST_ONE, INTERVAL
 from .places import DIRECTORY, ENTITY_PATH, PLACE
+from .suggestions import completing_errors
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def together(*options: Callable[[_F], _F]) -> Callable[[_F], _F]:
+    """Options in one, in the order in which the help has them."""
+
+    def add(command: _F) -> _F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def gathered(kind: type[Any], *options: Callable[[Any], Any]) -> Callable[[_F], _F]:
+    """Options that a command gets as one `choice`, a data class with a field for each. What is raised then
+    suggests commands with the same choice.
+    """
+
+    def add(command: _F) -> _F:
+        @functools.wraps(command)
+        def call(*arguments: Any, **given: Any) -> Any:
+            choice = kind(**{name: given.pop(name) for name in kind.__dataclass_fields__})
+            with completing_errors():
+                return command(*arguments, choice=choice, **given)
+
+        decorated: _F = together(*options)(call)
+        return decorated
+
+    return add
+
+
+def variable_option(name: str, text: str) -> Callable[[_F], _F]:
+    """The name of a variable with a connection string."""
+    return click.option(name, metavar="NAME", shell_complete=offer_variables, help=text)
+
 
 count_option = click.option(
     "--count", type=AT_LEAST_ONE, help="How many backlog queues, above backlog_queue_count."
@@ -82,9 +119,8 @@ def records_option(what: str, *, multiple: bool = False) -> Callable[[_F], _F]:
     )
 
 
-def watch_options(command: _F) -> _F:
-    """Whether and how often something is shown again."""
-    command = click.option(
-        "--interval", type=INTERVAL, default=2.0, metavar="SECONDS", help="--watch: how often."
-    )(command)
-    return click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")(command)
+#: Whether and how often something is shown again.
+watch_options = together(
+    click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C."),
+    click.option("--interval", type=INTERVAL, default=2.0, metavar="SECONDS", help="--watch: how often."),
+)

@@ -14,15 +14,14 @@ import click
 from pairbus.errors import ConfigurationError, UnreachableError
 
 from .access import signed_in
-from .examples import examples
 from .exit_codes import FOUND
-from .group import CommandGroup
+from .group import CommandGroup, examples
 from .numbers import POSITIVE
 from .pairs import PairChoice, PairSettings, pair_options
 from .progress import working
 from .shared_options import confirm, state_option, yes_option
 from .suggestions import runnable
-from .tables import counted, json_option, print_json, print_table
+from .tables import counted, json_option, print_json, print_table, tell
 
 if TYPE_CHECKING:
     from pairbus.client.state.spool_aside import DamagedBytes, RefusedMessage
@@ -31,10 +30,11 @@ if TYPE_CHECKING:
 _LOOK = 0.1
 
 
-@click.group(
-    cls=CommandGroup,
-    epilog=examples("pairbus spool ls --pair shop", "pairbus spool replay --pair shop --all"),
+@examples(
+    "pairbus spool ls --pair shop",
+    "pairbus spool replay --pair shop --all",
 )
+@click.group(cls=CommandGroup)
 def spool() -> None:
     """Look at the local spool, and decide about what it cannot send.
 
@@ -43,10 +43,11 @@ def spool() -> None:
     """
 
 
-@spool.command(
-    "ls",
-    epilog=examples("pairbus spool ls --pair shop", "pairbus spool ls --state /var/lib/shop/pairbus --json"),
+@examples(
+    "pairbus spool ls --pair shop",
+    "pairbus spool ls --state /var/lib/shop/pairbus --json",
 )
+@spool.command("ls")
 @pair_options
 @state_option
 @json_option
@@ -89,7 +90,8 @@ def list_spool(*, choice: PairChoice, state: Path | None, as_json: bool) -> None
         raise ConfigurationError(f"A newer version of Pairbus has written {names}: use that one to send it")
 
 
-@spool.command(epilog=examples("pairbus spool show 01794817082895-9734-f59fcc-000000-000000-0-0 --pair shop"))
+@examples("pairbus spool show 01794817082895-9734-f59fcc-000000-000000-0-0 --pair shop")
+@spool.command()
 @click.argument("name")
 @pair_options
 @state_option
@@ -101,17 +103,15 @@ def show(name: str, *, choice: PairChoice, state: Path | None, as_json: bool) ->
     """
     [found] = _choose(_directory(choice, state), (name,))
     described = found.shown()
-    if as_json:
-        print_json(described)
-    else:
-        print_table(("", ""), [(key, value) for key, value in described.items() if value not in (None, {})])
+    rows = [(key, value) for key, value in described.items() if value not in (None, {})]
+    tell(described, lambda: print_table(("", ""), rows), as_json=as_json)
 
 
-@spool.command(
-    epilog=examples(
-        "pairbus spool replay --pair shop", "pairbus spool replay --pair shop --all --timeout 300"
-    )
+@examples(
+    "pairbus spool replay --pair shop",
+    "pairbus spool replay --pair shop --all --timeout 300",
 )
+@spool.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @pair_options
 @state_option
@@ -172,13 +172,12 @@ def replay(
     return FOUND if refused or damaged else 0
 
 
-@spool.command(
-    epilog=examples(
-        "pairbus spool drop 01794817082895-9734-f59fcc-000000-000000-0-0 --pair shop",
-        "pairbus spool drop --pair shop --all --yes",
-        "pairbus spool drop --pair shop --waiting orders",
-    )
+@examples(
+    "pairbus spool drop 01794817082895-9734-f59fcc-000000-000000-0-0 --pair shop",
+    "pairbus spool drop --pair shop --all --yes",
+    "pairbus spool drop --pair shop --waiting orders",
 )
+@spool.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @pair_options
 @state_option
@@ -222,10 +221,8 @@ def drop(
         drop_line(spool_dir(directory), entity)
     for one in chosen:
         discard(one)
-    if as_json:
-        print_json({"dropped": [one.described() for one in (*chosen, *unsent)]})
-    else:
-        click.echo(f"dropped {len(chosen) + len(unsent):,}")
+    dropped = [one.described() for one in (*chosen, *unsent)]
+    tell({"dropped": dropped}, f"dropped {len(dropped):,}", as_json=as_json)
 
 
 def _waiting_for(directory: Path, entity: str) -> list[WaitingMessage]:

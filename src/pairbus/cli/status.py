@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .access import signed_in
-from .examples import examples
 from .exit_codes import UNREACHABLE
+from .group import examples
 from .pairs import PairChoice, PairSettings, pair_options
 from .pictures import print_aside, print_backlog, print_client
 from .shared_options import state_option, watch_options
 from .suggestions import runnable
-from .tables import json_option
-from .watching import show_again, show_once
+from .tables import json_option, tell
+from .watching import show_again
 
 if TYPE_CHECKING:
     from pairbus.backlog.depth import BacklogDepth
@@ -28,12 +28,11 @@ if TYPE_CHECKING:
     from pairbus.client.state.status_file import ClientPicture
 
 
-@click.command(
-    epilog=examples(
-        "pairbus status --pair shop --watch",
-        "pairbus status --state /var/lib/shop/pairbus --json",
-    )
+@examples(
+    "pairbus status --pair shop --watch",
+    "pairbus status --state /var/lib/shop/pairbus --json",
 )
+@click.command()
 @pair_options
 @state_option
 @watch_options
@@ -50,7 +49,7 @@ def status(*, choice: PairChoice, state: Path | None, watch: bool, interval: flo
     if watch:
         return show_again(lambda: _look(settings, directory), interval=interval, as_json=as_json)
     seen = _look(settings, directory)
-    show_once(seen, as_json=as_json)
+    tell(seen.to_dict(), seen.draw, as_json=as_json)
     return 0 if seen.is_anything else UNREACHABLE
 
 

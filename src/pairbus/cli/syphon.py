@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .backlogs import job_state_dir
-from .examples import examples
 from .exit_codes import INCOMPLETE
-from .group import CommandGroup
+from .group import CommandGroup, examples
 from .pairs import PairChoice, pair_options
-from .shared_options import all_pairs_option, job_state_option
+from .shared_options import all_pairs_option, job_state_option, together
 from .syphon_plan import plan_command
 from .syphon_run import run_command
 from .syphon_status import status_command
@@ -27,14 +26,12 @@ _REST_LIMIT = 120.0
 _LONGEST_LOOK = 1.0
 
 
-@click.group(
-    cls=CommandGroup,
-    epilog=examples(
-        "pairbus syphon plan --pair shop",
-        "pairbus syphon run --pair shop --once",
-        "pairbus syphon stop --pair shop",
-    ),
+@examples(
+    "pairbus syphon plan --pair shop",
+    "pairbus syphon run --pair shop --once",
+    "pairbus syphon stop --pair shop",
 )
+@click.group(cls=CommandGroup)
 def syphon() -> None:
     """Drain the backlog of a pair to its entities, on Spark or without."""
 
@@ -44,7 +41,7 @@ syphon.add_command(plan_command)
 syphon.add_command(status_command)
 
 
-def _order(choice: PairChoice, state: Path | None, order: Order, *, all_pairs: bool, as_json: bool) -> int:
+def _order(order: Order, *, choice: PairChoice, state: Path | None, all_pairs: bool, as_json: bool) -> int:
     from pairbus.spark.leash.leash import ORDER_STATES
     from pairbus.spark.leash.tether import ControlFile, ask_leash
 
@@ -77,36 +74,31 @@ def _await_rest(address: LeashAddress) -> dict[str, Any]:
     return told
 
 
-@syphon.command("pause", epilog=examples("pairbus syphon pause --pair shop"))
-@pair_options
-@all_pairs_option
-@job_state_option
-@json_option
-def pause_command(*, choice: PairChoice, all_pairs: bool, state: Path | None, as_json: bool) -> int:
+_order_options = together(pair_options, all_pairs_option, job_state_option, json_option)
+
+
+@examples("pairbus syphon pause --pair shop")
+@syphon.command("pause")
+@_order_options
+def pause_command(**given: Any) -> int:
     """Let the running syphon give back what it holds, and wait; returns when it has.
 
     Exit code 4: some pumps still hold messages after two minutes.
     """
-    return _order(choice, state, "pause", all_pairs=all_pairs, as_json=as_json)
+    return _order("pause", **given)
 
 
-@syphon.command("resume", epilog=examples("pairbus syphon resume --pair shop"))
-@pair_options
-@all_pairs_option
-@job_state_option
-@json_option
-def resume_command(*, choice: PairChoice, all_pairs: bool, state: Path | None, as_json: bool) -> int:
+@examples("pairbus syphon resume --pair shop")
+@syphon.command("resume")
+@_order_options
+def resume_command(**given: Any) -> int:
     """Let a paused syphon go on."""
-    return _order(choice, state, "run", all_pairs=all_pairs, as_json=as_json)
+    return _order("run", **given)
 
 
-@syphon.command(
-    "stop", epilog=examples("pairbus syphon stop --pair shop", "pairbus syphon stop --state state/shop")
-)
-@pair_options
-@all_pairs_option
-@job_state_option
-@json_option
-def stop_command(*, choice: PairChoice, all_pairs: bool, state: Path | None, as_json: bool) -> int:
+@examples("pairbus syphon stop --pair shop", "pairbus syphon stop --state state/shop")
+@syphon.command("stop")
+@_order_options
+def stop_command(**given: Any) -> int:
     """Stop the running syphon cleanly: nothing stays locked and nothing is sent twice."""
-    return _order(choice, state, "stop", all_pairs=all_pairs, as_json=as_json)
+    return _order("stop", **given)

@@ -13,8 +13,8 @@ from pairbus.errors import ConfigurationError
 
 from .backlogs import choose_backlog
 from .config import find_config
-from .examples import examples
 from .exit_codes import FOUND
+from .group import examples
 from .numbers import DURATION, NOT_NEGATIVE, POSITIVE
 from .pairs import PairChoice, pair_options
 from .prices import choose_sheet
@@ -29,14 +29,12 @@ if TYPE_CHECKING:
 _USUAL_RATE = 2000.0
 
 
-@click.command(
-    "plan",
-    epilog=examples(
-        "pairbus syphon plan --pair shop",
-        "pairbus syphon plan --pair shop --rate 500 --json",
-        "pairbus syphon plan --pair shop --within 1h --app-rate 200",
-    ),
+@examples(
+    "pairbus syphon plan --pair shop",
+    "pairbus syphon plan --pair shop --rate 500 --json",
+    "pairbus syphon plan --pair shop --within 1h --app-rate 200",
 )
+@click.command("plan")
 @pair_options
 @count_option
 @extra_option("Serve")

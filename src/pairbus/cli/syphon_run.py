@@ -23,9 +23,9 @@ import click
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.collector import CalmCollector
 
-from .backlogs import ChosenBacklog, TransportName, choose_backlog, choose_pairs, job_state_dir
-from .examples import examples
+from .backlogs import ChosenBacklog, choose_backlog, choose_pairs, job_state_dir
 from .exit_codes import FOUND, INCOMPLETE
+from .group import examples
 from .numbers import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE
 from .pairs import PairChoice, pair_options
 from .places import PLACE
@@ -54,14 +54,12 @@ _IMPORTED = ("pairbus.spark.syphon", "pyarrow.parquet", "pyarrow.json", "pyarrow
 _PLAIN_PAUSE = 10.0
 
 
-@click.command(
-    "run",
-    epilog=examples(
-        "pairbus syphon run --once --primary-env PRIMARY --secondary-env SECONDARY",
-        "pairbus syphon run --pair shop --max-rate 500 --path orders",
-        "pairbus syphon run --all-pairs --master spark://spark:7077 --driver-host 10.0.0.4",
-    ),
+@examples(
+    "pairbus syphon run --once --primary-env PRIMARY --secondary-env SECONDARY",
+    "pairbus syphon run --pair shop --max-rate 500 --path orders",
+    "pairbus syphon run --all-pairs --master spark://spark:7077 --driver-host 10.0.0.4",
 )
+@click.command("run")
 @pair_options
 @all_pairs_option
 @click.option("--once", is_flag=True, help="End when the backlog is empty, instead of running until stopped.")
@@ -148,17 +146,12 @@ def run_command(
     shards: int | None,
     driver_host: str | None,
     leash: LeashKind | None,
-    count: int | None,
-    include_extra: bool,
-    paths: tuple[str, ...],
-    transport: TransportName,
-    max_rate: float | None,
-    credits: float | None,
     records: RecordPlace | None,
     keep_days: int | None,
     state: Path | None,
     metrics_port: int | None,
     as_json: bool,
+    **drained: Any,
 ) -> int:
     """Move backlog messages to their entities, until stopped or, with --once, until none is left.
 
@@ -174,16 +167,7 @@ def run_command(
             "--patience is for --once: without it, paths that are down are always waited for"
         )
     chosen = [
-        choose_backlog(
-            one,
-            count=count,
-            include_extra=include_extra,
-            paths=paths,
-            transport=transport,
-            max_rate=max_rate,
-            credits=credits,
-            patience=patience,
-        )
+        choose_backlog(one, patience=patience, **drained)
         for one in (choose_pairs(choice) if all_pairs else [choice])
     ]
     state = job_state_dir(choice, state, all_pairs=all_pairs)
@@ -271,9 +255,7 @@ def _session(
 def _records_of(
     chosen: Sequence[ChosenBacklog], records: RecordPlace | None, *, all_pairs: bool
 ) -> list[RecordPlace] | RecordPlace | None:
-    """Each pair's receipts lie where `verify` and `cost report` of that pair look for them; None: below the
-    state of the job.
-    """
+    """Where `verify` and `cost report` of each pair look for receipts; None: below the state of the job."""
     if not all_pairs:
         return records or chosen[0].settings.shared_records
     if records is not None:

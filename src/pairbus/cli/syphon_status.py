@@ -19,14 +19,14 @@ from pairbus.errors import ConfigurationError, UnreachableError
 
 from .backlogs import choose_backlog
 from .complaints import in_words
-from .examples import examples
 from .exit_codes import UNREACHABLE
+from .group import examples
 from .pairs import PairChoice, pair_options
 from .pictures import describe_missing
 from .shared_options import job_state_option, records_option, watch_options
 from .suggestions import runnable
-from .tables import counted, json_option, print_table, time_span
-from .watching import show_again, show_once
+from .tables import counted, json_option, print_table, tell, time_span
+from .watching import show_again
 
 if TYPE_CHECKING:
     from pairbus.backlog.depth import BacklogDepth
@@ -91,14 +91,12 @@ class _Seen:
             print_table(("PATH", "WAITING", "OLDEST", "WHY"), rows, numbers=(1, 2))
 
 
-@click.command(
-    "status",
-    epilog=examples(
-        "pairbus syphon status --pair shop --watch",
-        "pairbus syphon status --records /mnt/records --json",
-        "pairbus syphon status --records abfss://records@contoso.dfs.core.windows.net/shop",
-    ),
+@examples(
+    "pairbus syphon status --pair shop --watch",
+    "pairbus syphon status --records /mnt/records --json",
+    "pairbus syphon status --records abfss://records@contoso.dfs.core.windows.net/shop",
 )
+@click.command("status")
 @pair_options
 @job_state_option
 @records_option("the syphon writes its receipts")
@@ -120,7 +118,7 @@ def status_command(
     if watch:
         return show_again(lambda: _look(choice, state, records), interval=interval, as_json=as_json)
     seen = _look(choice, state, records)
-    show_once(seen, as_json=as_json)
+    tell(seen.to_dict(), seen.draw, as_json=as_json)
     return 0 if seen.is_anything else UNREACHABLE
 
 

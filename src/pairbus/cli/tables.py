@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +20,16 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def tell(described: Any, words: str | Callable[[], None], *, as_json: bool) -> None:
+    """What a command has found: for programs, or for people, as a line or as `words` prints it."""
+    if as_json:
+        print_json(described)
+    elif isinstance(words, str):
+        click.echo(words)
+    else:
+        words()
 
 
 class Styled(str):
@@ -82,9 +92,7 @@ def lay_out(
     numbers: Collection[int] = (),
     width: int | None = None,
 ) -> Iterator[str]:
-    """The lines of a table. On a screen so wide, a text in the last column goes on below itself. What a
-    terminal would obey stands there as it is written in Python.
-    """
+    """The lines of a table, folded to a width; what a terminal would obey stands as Python writes it."""
     cells = [
         [cell if isinstance(cell, Styled) else shown(str(cell)) for cell in row] for row in [header, *rows]
     ]

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .backlogs import choose_backlog
-from .examples import examples
 from .exit_codes import FOUND, INCOMPLETE
+from .group import examples
 from .pairs import PairChoice, pair_options
 from .progress import working
 from .shared_options import count_option, extra_option, master_option, records_option, state_option
 from .suggestions import runnable
-from .tables import json_option, print_json, print_table
+from .tables import json_option, print_table, tell
 
 if TYPE_CHECKING:
     from pairbus.spark import Verdict
@@ -39,14 +39,13 @@ _MOST_SHOWN = 20
 _MOST_KEPT = 100
 
 
-@click.command(
-    epilog=examples(
-        "pairbus verify --pair shop",
-        "pairbus verify --pair shop --strict",
-        "pairbus verify --pair shop --records app/records --records syphon/records --json",
-        "pairbus verify --pair shop --records abfss://records@contoso.dfs.core.windows.net/shop",
-    )
+@examples(
+    "pairbus verify --pair shop",
+    "pairbus verify --pair shop --strict",
+    "pairbus verify --pair shop --records app/records --records syphon/records --json",
+    "pairbus verify --pair shop --records abfss://records@contoso.dfs.core.windows.net/shop",
 )
+@click.command()
 @pair_options
 @count_option
 @extra_option("Look at")
@@ -93,10 +92,7 @@ def verify(
     told = {"is_complete": verdict.is_complete, "is_clean": verdict.is_clean}
     described = {**dataclasses.asdict(verdict), **told}
     _leave(described, chosen.settings.state_dir)
-    if as_json:
-        print_json(described)
-    else:
-        _print(verdict, strict=strict)
+    tell(described, lambda: _print(verdict, strict=strict), as_json=as_json)
     return _exit_code(verdict, strict=strict)
 
 

@@ -1,4 +1,4 @@
-"""Showing what a look finds, once or with --watch again and again: on a terminal in place."""
+"""Showing what a look finds again and again, for --watch: on a terminal in place."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import click
-
-from .tables import print_json
 
 
 class Picture(Protocol):
@@ -39,11 +37,3 @@ def show_again(look: Callable[[], Picture], *, interval: float, as_json: bool) -
             time.sleep(interval)
     except KeyboardInterrupt:
         return 0  # that is how it is meant to end
-
-
-def show_once(seen: Picture, *, as_json: bool) -> None:
-    """Show what a look has found."""
-    if as_json:
-        print_json(seen.to_dict())
-    else:
-        seen.draw()
