@@ -128,6 +128,32 @@ async def test_what_was_sent_before_a_crash_is_not_sent_again(
     await again.close()
 
 
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_a_call_that_is_under_way_has_a_moment_to_end(
+    tmp_path: Path, manual_timers: ManualTimers, is_answered: bool
+) -> None:
+    """Or else the next client makes it again, and its messages are twice at the primary."""
+    spool, begun, answer = Spool(tmp_path, limit=MIB), asyncio.Event(), asyncio.Event()
+    sent: list[str] = []
+
+    async def send(path: str, messages: list[Message], when: datetime | None) -> None:
+        begun.set()
+        await answer.wait()
+        sent.extend(map(str, messages))
+
+    await spool.append("orders", [text("1")])
+    await spool.append("orders", [text("2")])
+    spool.start(send, timers=manual_timers)
+    await begun.wait()
+    closing = asyncio.create_task(spool.close(PATIENCE if is_answered else 0.01))
+    await asyncio.sleep(0)
+    if is_answered:
+        answer.set()
+    await closing
+    assert sent == ["1"] * is_answered
+    assert [one.message_id for one in list_waiting(tmp_path)] == ["1", "2"][is_answered:]
+
+
 async def test_a_call_of_any_size_is_sent(tmp_path: Path, manual_timers: ManualTimers) -> None:
     """What a peer may send is bounded; what we wrote ourselves must be readable."""
     spool, sink = Spool(tmp_path, limit=64 * MIB), Sink()

@@ -360,11 +360,13 @@ class Pair:
         await asyncio.gather(self._close_senders(), self._close_syphon())
 
     async def _close_senders(self) -> None:
+        # Sends from the spool and those of the application have the same moment to end.
+        ends = asyncio.get_running_loop().time() + _CLOSE_GRACE
         await take_each(
             self._close_spool,
             self._end_provisioning,
             self._end_looks,
-            self._close_links,
+            partial(self._close_links, ends),
             self._leave_fleet,
             partial(self.graveyard.wait, _CLOSE_WAIT),
             self._records.close,
@@ -377,12 +379,12 @@ class Pair:
 
     async def _close_spool(self) -> None:
         if self.spool is not None:
-            await self.spool.close()
+            await self.spool.close(_CLOSE_GRACE)
 
-    async def _close_links(self) -> None:
+    async def _close_links(self, ends: float) -> None:
+        grace = max(0.0, ends - asyncio.get_running_loop().time())
         await asyncio.gather(
-            self.backlog.close(_CLOSE_GRACE),
-            *(entity.close(_CLOSE_GRACE) for entity in self._entities.values()),
+            self.backlog.close(grace), *(entity.close(grace) for entity in self._entities.values())
         )
 
     async def _close_sides(self) -> None:

@@ -187,21 +187,31 @@ class Spool:
         self._start = replay, timers
         self._adoption = asyncio.get_running_loop().create_task(self._adopt())
 
-    async def close(self) -> None:
-        """Stop; what is here stays. The stores are let go, also if whoever closes is cancelled."""
+    async def close(self, grace: float = 0.0) -> None:
+        """Stop; what is here stays. Calls that are under way have so many seconds to end, or they are made
+        again by whoever comes next. The stores are let go, also if whoever closes is cancelled.
+        """
         self._is_stopping = True
         for lane, _ in self._lanes.values():
             lane.stop()
+        try:
+            await take_each(partial(self._end_tasks, grace), self._save_lanes, self._let_go)
+        finally:
+            self.thread.rest()
+
+    async def _end_tasks(self, grace: float) -> None:
         tasks = {task for _, task in self._lanes.values()}
         if self._adoption is not None:
             tasks.add(self._adoption)
-        for task in tasks:
-            task.cancel()
-        waits = [partial(asyncio.wait, tasks)] if tasks else []
+        if not tasks:
+            return
         try:
-            await take_each(*waits, self._save_lanes, self._let_go)
+            if grace:
+                await asyncio.wait(tasks, timeout=grace)
         finally:
-            self.thread.rest()
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
     async def _save_lanes(self) -> None:
         self._is_closed = True
