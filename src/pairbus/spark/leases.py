@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Self
@@ -67,6 +68,7 @@ class SyphonLeases:
         ]
         self._portal: Portal | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._changed = threading.Event()
 
     def __enter__(self) -> Self:
         for ledger in self._ledgers:
@@ -104,6 +106,7 @@ class SyphonLeases:
             return  # all has ended
         reasons = [one.why or f"the lease of {one.primary} is asked for" for one in self._missing()]
         self._leash.bar(f"waiting: {'; '.join(reasons)}" if reasons else None)
+        self._changed.set()
 
     def _missing(self) -> list[PairLease]:
         return [one for one in self._leases if not one.may_work]
@@ -143,7 +146,8 @@ class SyphonLeases:
                     f"{why}; it was waited for {limit:.0f} s. {_ADVICE[missing[0].state == 'taken']}"
                 )
             watch()
-            time.sleep(TICK / 4)
+            self._changed.wait(TICK / 4)
+            self._changed.clear()
 
 
 def _meter(side: ResolvedSide, ledger: OperationLog) -> Meter:
