@@ -12,7 +12,7 @@ from pairbus.cost.sheet import default_sheet
 from pairbus.dashboard.money import MoneySum
 from pairbus.ledger.operations import KIND
 from pairbus.ledger.segment import SegmentWriter, closed_segments
-from pairbus.spark.day_draft import DayDraft
+from pairbus.spark.day_brief import DayDraft
 from pairbus.spark.segment_rows import parse_segment, split_days
 
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC).timestamp()

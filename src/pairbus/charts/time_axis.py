@@ -85,11 +85,7 @@ def draw_span(
 
 
 def _write_inside(word: str, x: float, width: float, *, height: int, style: str) -> str:
-    """A word in a bar that begins at `x` and is so wide, both in percent, or nothing if it does not fit.
-
-    What fits at a desk alone is `tight`, and left out where the page is narrow. Should a font be wider than
-    most, the word is cut off at the end of its bar.
-    """
+    """A word in a bar, if it fits; `tight` if only at a desk. In a wide font it is cut off with its bar."""
     needed = len(word) * _LETTER + _MARGIN
     if not word or width * _DESK < needed:
         return ""

@@ -227,9 +227,7 @@ def _make_timeline(usages: Iterable[Usage], step: int) -> list[Tick]:
 def forecast_stages(
     system: System, sheet: PriceSheet, *, by_stage: Sequence[Share], hours: Sequence[int]
 ) -> list[Forecast]:
-    """What the model expected of the days that have records, stage by stage, against what came. Of the
-    outages of its month it expects so many as these days have a part in it.
-    """
+    """What the model expected of the days with records, and their part of the outages, against what came."""
     days: dict[str, set[int]] = {}
     for hour in hours:
         days.setdefault(month_of(hour), set()).add(hour // _DAY)

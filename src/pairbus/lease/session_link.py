@@ -41,9 +41,7 @@ class SessionLink(ReceiverLink):
     async def open_next(
         cls, line: AmqpLine, address: str, *, wait: float, timeout: float, meter: Meter
     ) -> Self:
-        """Wait for an unlocked session with messages, and lock it; messages are deleted on receipt. The
-        service answers when `wait` is over; `timeout` is for that answer.
-        """
+        """Wait for an unlocked session with messages, and lock it; these are deleted on receipt."""
         link = cls(
             line,
             address,

@@ -408,10 +408,7 @@ class ChainAudit(NamedTuple):
 
 
 class _SegmentsRead:
-    """What was found in segments: what is wrong with them, and the commits of each writer by their numbers.
-
-    `closed` is the last commit of each writer that is in a closed segment.
-    """
+    """What is in segments, commits by writer and number; `closed` is the last one in a closed segment."""
 
     def __init__(self, segments: Iterable[SegmentData]) -> None:
         self.gaps: list[str] = []

@@ -180,9 +180,7 @@ def is_dated(moment: Any, *, now: float) -> Any:
 
 
 def read_operations(segments: Iterable[Path], *, now: float | None = None) -> Ledger:
-    """Read segments into memory; for ledgers of ordinary size. Spark reads the large ones. With `now`, rows
-    of a clock that was wrong by years are bad ones, or they would make months of their own.
-    """
+    """Read segments into memory. With `now`, rows of a clock that was wrong by years are bad ones."""
     return ledger_of(map(read_segment, segments), now=now)
 
 

@@ -23,9 +23,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def fits(value: Any, shape: Shape) -> bool:
-    """Whether a value has a shape, so that its reader stumbles over nothing. An object has all names of its
-    shape; one that ends with `?` may be missing or null, and `*` stands for all. Numbers are finite.
-    """
+    """Whether a value has a shape: names that end with `?` may be missing or null, `*` stands for all."""
     if isinstance(shape, dict):
         return isinstance(value, dict) and all(_has(value, name, part) for name, part in shape.items())
     if isinstance(shape, list):

@@ -65,9 +65,7 @@ class SerialThread:
                 raise
 
     def at_once(self, fn: Callable[[], bool]) -> bool:
-        """Call a function here, on the thread of the caller, if nothing else is being done or waits, and tell
-        what it says; else False. It must be short: whoever has work for this thread waits meanwhile.
-        """
+        """Call a short function here, if nothing else is done or waits, and tell what it says; else False."""
         with self._lock:
             return self._pending == 0 and fn()
 

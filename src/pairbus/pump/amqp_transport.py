@@ -152,10 +152,7 @@ def _is_over(task: asyncio.Task[AmqpLine]) -> bool:
 
 
 class _Slot(Generic[L]):
-    """A link that is opened when needed, by the first who needs it and for all, and again after it was lost.
-
-    Who opens it does so in its own task. If that one is cancelled the next one opens it.
-    """
+    """A link that is opened when needed, by the first who needs it, for all and in its own task."""
 
     def __init__(
         self, open_link: Callable[[], Coroutine[Any, Any, L]], on_denied: Callable[[], None]

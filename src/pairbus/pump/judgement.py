@@ -47,10 +47,7 @@ LONGEST_BUSY_WAIT = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict with its reason in one word, its description, and how long to wait if busy.
-
-    `is_strain` is whether the whole namespace may be strained, so that all paths should go slower.
-    """
+    """A verdict with its reason; `is_strain`: the whole namespace may be strained, so that all go slower."""
 
     verdict: Remedy
     reason: str

@@ -106,9 +106,7 @@ class Lanes(Generic[H]):
         self._by_path: dict[str, dict[_Lane[H], None]] = {}
         self._lane_of: dict[int, _Lane[H]] = {}  # deferred, missing and fetched numbers
         self._dirty: dict[_Lane[H], None] = {}
-        self._troubled: dict[
-            _Lane[H], None
-        ] = {}  # lanes that something keeps waiting which may end by itself
+        self._troubled: dict[_Lane[H], None] = {}  # what keeps these waiting may end by itself
         self._in_hand: dict[int, H] = {}
         self.held = 0
         self.held_bytes = 0

@@ -35,16 +35,8 @@ from pairbus.amqp.message import (
     scan,
 )
 
-_TEXT_FIELDS = (
-    "to",
-    "subject",
-    "reply_to",
-    "content_type",
-    "content_encoding",
-    "group_id",
-    "reply_to_group_id",
-)
 _PROPERTIES = [one.name for one in fields(Properties)]
+_TEXT_FIELDS = [one.name for one in fields(Properties) if one.type == "str | None"]
 # What the SDK calls them.
 _OF_ONE_NAME = (types.Int, types.Short, types.Byte, types.ULong, types.UInt, types.UShort, types.UByte)
 _TYPES: dict[type, str] = {

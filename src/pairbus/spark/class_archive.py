@@ -48,21 +48,20 @@ class ClassArchive:
     key: str
     options: tuple[str, ...]
 
+    def _path(self, end: str) -> Path:
+        return self.directory / f"spark-{self.key}.{end}"
+
     @property
     def file(self) -> Path:
-        return self.directory / f"spark-{self.key}.jsa"
+        return self._path("jsa")
 
     @property
     def is_there(self) -> bool:
         return self.file.exists()
 
     @property
-    def _failed(self) -> Path:
-        return self.directory / f"spark-{self.key}.failed"
-
-    @property
     def _classes(self) -> Path:
-        return self.directory / f"spark-{self.key}.{os.getpid()}.classes"
+        return self._path(f"{os.getpid()}.classes")
 
     @property
     def _listed(self) -> Path:
@@ -77,7 +76,7 @@ class ClassArchive:
     @property
     def is_wanted(self) -> bool:
         """Whether the next Java is to note what would be in it."""
-        return not (self.is_there or self._failed.exists() or self._is_in_making())
+        return not (self.is_there or self._path("failed").exists() or self._is_in_making())
 
     def _is_in_making(self) -> bool:
         begun = [path.stat().st_mtime for path in self.directory.glob(f"spark-{self.key}.*.classes")]
@@ -113,7 +112,7 @@ class ClassArchive:
             "-cp",
             class_path,
         ]
-        publish, fail = ["mv", fresh, str(self.file)], ["touch", str(self._failed)]
+        publish, fail = ["mv", fresh, str(self.file)], ["touch", str(self._path("failed"))]
         tidy = ["rm", "-f", fresh, str(self._classes), str(self._listed)]
         nice = "nice -n 19 " if shutil.which("nice") else ""
         return f"{nice}{shlex.join(make)} && {shlex.join(publish)} || {shlex.join(fail)}; {shlex.join(tidy)}"

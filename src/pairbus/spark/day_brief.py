@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -58,6 +60,8 @@ USAGE = pa.schema(
 #: The columns of rows that a brief is made of.
 NEEDED = [name for name in SCHEMA.names if name not in ("raw", "day")]
 _ROWS_AT_ONCE = 100_000
+# Briefs that are held before they are added up.
+_MOST_BRIEFS = 32
 _DIRECTORY = re.compile(rf"{KIND}-(\d{{4}}-\d\d-\d\d)-(\d{{6}})\.parquet")
 # Spark, Arrow and others pass over such names, and so does whoever looks for *.parquet.
 _SUMS_FILE, _MARKS_FILE = "_sums", "_marks"
@@ -263,3 +267,40 @@ def _last_marks(writers: pa.Table) -> pa.Table:
         [(name, "last", pc.ScalarAggregateOptions(skip_nulls=False)) for name in names]
     )
     return last.rename_columns({f"{name}_last": name for name in names}).select(MARKS.names).cast(MARKS)
+
+
+class DayDraft:
+    """What one task writes of a day: rows, taken as they come, and their brief; whole or not at all."""
+
+    def __init__(self, directory: Path, writer: parquet.ParquetWriter, *, now: float) -> None:
+        self._directory = directory
+        self._writer = writer
+        self._now = now
+        self._briefs: list[Brief] = []
+        self._ids = array("q")
+
+    @classmethod
+    @contextmanager
+    def open(cls, directory: Path, schema: pa.Schema, *, part: int, now: float) -> Iterator[DayDraft]:
+        """One that is published when the block ends."""
+        directory.mkdir(parents=True, exist_ok=True)
+        file = directory / f".part-{part:05d}-{secrets.token_hex(4)}"
+        with parquet.ParquetWriter(file, schema) as writer:
+            draft = cls(directory, writer, now=now)
+            yield draft
+        write_brief(join_briefs(draft._briefs, now=now), directory, part=part)
+        file.replace(directory / f"part-{part:05d}.parquet")
+
+    def add(self, rows: pa.Table) -> None:
+        """Take rows, at least one."""
+        self._writer.write_table(rows)
+        self._briefs.append(brief_of(rows, now=self._now))
+        if len(self._briefs) >= _MOST_BRIEFS:
+            self._briefs = [join_briefs(self._briefs, now=self._now)]
+        self._ids.extend(map(hash, rows["id"].to_pylist()))
+
+    @property
+    def is_once(self) -> bool:
+        """Whether no two rows have the same id: a number for each id tells that, if it tells them apart."""
+        numbers = pa.Array.from_buffers(pa.int64(), len(self._ids), [None, pa.py_buffer(self._ids)])
+        return bool(pc.count_distinct(numbers).as_py() == len(self._ids))

@@ -35,8 +35,7 @@ from pairbus.plumbing.files import hold_alone, publish_directory
 from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import open_store
 
-from .day_brief import brief_directory, newest_days, write_brief
-from .day_draft import DayDraft
+from .day_brief import DayDraft, brief_directory, newest_days, write_brief
 from .objects import ArrowBatches, first_cells, object_names, tell_gone
 from .schema import ddl_of, literal
 from .segment_rows import COLUMNS, parse_segment, split_days

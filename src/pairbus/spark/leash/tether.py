@@ -269,11 +269,7 @@ def ask_leash(address: LeashAddress, order: Order | None = None) -> dict[str, An
 
 
 class ControlFile:
-    """Where a running syphon leaves its address and token, for its owner alone.
-
-    A lock beside it tells whether one runs, so that a second one is refused before it touches anything: it
-    would take over the address and the checkpoint, and remove the one and spoil the other at its end.
-    """
+    """Where a running syphon leaves its address for its owner; a lock keeps a second one from its state."""
 
     def __init__(self, state: Path) -> None:
         self.path = state / "syphon.json"

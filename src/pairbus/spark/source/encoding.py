@@ -14,21 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as T
 
 from pairbus import words
 from pairbus.amqp.encoding import encode
@@ -51,16 +37,16 @@ from .values import UnreadableValue, from_text
 _MOST_TTL = 2**32 - 1
 _KINDS = {"data", "value", "sequence", "none"}
 _MEMO_SIZE = 4096
-_WHOLE = (ByteType, ShortType, IntegerType, LongType)
-_PLAIN = (*_WHOLE, StringType, DoubleType, FloatType, BooleanType, BinaryType, TimestampType)
+_WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_PLAIN = (*_WHOLE, T.StringType, T.DoubleType, T.FloatType, T.BooleanType, T.BinaryType, T.TimestampType)
 # What may stand in a column instead of what a read gives.
-_ALSO: dict[str, tuple[type[DataType], ...]] = {
-    "string": (StringType,),
+_ALSO: dict[str, tuple[type[T.DataType], ...]] = {
+    "string": (T.StringType,),
     "bigint": _WHOLE,
-    "timestamp": (TimestampType,),
-    "binary": (BinaryType,),
-    "double": (DoubleType, FloatType, *_WHOLE),
-    "boolean": (BooleanType,),
+    "timestamp": (T.TimestampType,),
+    "binary": (T.BinaryType,),
+    "double": (T.DoubleType, T.FloatType, *_WHOLE),
+    "boolean": (T.BooleanType,),
 }
 
 
@@ -74,7 +60,7 @@ class OutRow(NamedTuple):
     problem: str | None = None
 
 
-def check_columns(schema: StructType) -> None:
+def check_columns(schema: T.StructType) -> None:
     """Refuse a schema that messages cannot be made of, and say what would do."""
     if "body" not in schema.fieldNames():
         raise ConfigurationError("A write needs a column `body`, of bytes or text")
@@ -91,22 +77,22 @@ def check_columns(schema: StructType) -> None:
             )
 
 
-def _is_fit(name: str, kind: DataType, sql_type: str) -> bool:
-    if name == "body" and isinstance(kind, StringType):
+def _is_fit(name: str, kind: T.DataType, sql_type: str) -> bool:
+    if name == "body" and isinstance(kind, T.StringType):
         return True
     if sql_type.startswith("map"):
-        if isinstance(kind, StructType):
+        if isinstance(kind, T.StructType):
             return all(isinstance(field.dataType, _PLAIN) for field in kind.fields)
         return (
-            isinstance(kind, MapType)
-            and isinstance(kind.keyType, StringType)
+            isinstance(kind, T.MapType)
+            and isinstance(kind.keyType, T.StringType)
             and (isinstance(kind.valueType, _PLAIN) or _is_typed(kind.valueType))
         )
     return isinstance(kind, _ALSO[sql_type])
 
 
-def _is_typed(kind: DataType) -> bool:
-    return isinstance(kind, StructType) and kind.fieldNames() == ["type", "value"]
+def _is_typed(kind: T.DataType) -> bool:
+    return isinstance(kind, T.StructType) and kind.fieldNames() == ["type", "value"]
 
 
 class RowEncoder:

@@ -29,26 +29,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pairbus import words
+from pairbus.amqp import types
 from pairbus.amqp.encoding import encode
 from pairbus.amqp.errors import EncodeError
-from pairbus.amqp.types import (
-    Array,
-    Byte,
-    Char,
-    Decimal32,
-    Decimal64,
-    Decimal128,
-    Described,
-    Float,
-    Int,
-    Short,
-    Symbol,
-    Timestamp,
-    UByte,
-    UInt,
-    ULong,
-    UShort,
-)
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.json_text import parse_json
 
@@ -73,12 +56,12 @@ def moment_of(milliseconds: int) -> str:
     )
 
 
-def _read_moment(text: str) -> Timestamp:
+def _read_moment(text: str) -> types.Timestamp:
     if text.lstrip("-").isdigit():
-        return Timestamp(text)
+        return types.Timestamp(text)
     moment = datetime.fromisoformat(text)
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return Timestamp((aware - _EPOCH) // timedelta(milliseconds=1))
+    return types.Timestamp((aware - _EPOCH) // timedelta(milliseconds=1))
 
 
 def _read_boolean(text: str) -> bool:
@@ -87,10 +70,10 @@ def _read_boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
-def _read_char(text: str) -> Char:
+def _read_char(text: str) -> types.Char:
     if len(text) != 1:
         raise ValueError
-    return Char(text)
+    return types.Char(text)
 
 
 def _whole(made: type) -> tuple[Callable[[Any], str], Callable[[str], Any]]:
@@ -110,23 +93,23 @@ _SCALARS: dict[type, tuple[str, Callable[[Any], str], Callable[[str], Any]]] = {
     bool: ("boolean", lambda value: "true" if value else "false", _read_boolean),
     str: ("string", *_plain(str)),
     int: ("long", *_whole(int)),
-    Int: ("int", *_whole(Int)),
+    types.Int: ("int", *_whole(types.Int)),
     float: ("double", float.__repr__, float),
-    Float: ("float", float.__repr__, Float),
+    types.Float: ("float", float.__repr__, types.Float),
     bytes: ("binary", lambda value: base64.b64encode(value).decode(), lambda text: base64.b64decode(text)),
-    Timestamp: ("timestamp", moment_of, _read_moment),
+    types.Timestamp: ("timestamp", moment_of, _read_moment),
     uuid.UUID: ("uuid", str, uuid.UUID),
-    Symbol: ("symbol", *_plain(Symbol)),
-    Char: ("char", str.__str__, _read_char),
-    ULong: ("ulong", *_whole(ULong)),
-    UInt: ("uint", *_whole(UInt)),
-    UShort: ("ushort", *_whole(UShort)),
-    UByte: ("ubyte", *_whole(UByte)),
-    Short: ("short", *_whole(Short)),
-    Byte: ("byte", *_whole(Byte)),
-    Decimal32: ("decimal32", *_hexadecimal(Decimal32)),
-    Decimal64: ("decimal64", *_hexadecimal(Decimal64)),
-    Decimal128: ("decimal128", *_hexadecimal(Decimal128)),
+    types.Symbol: ("symbol", *_plain(types.Symbol)),
+    types.Char: ("char", str.__str__, _read_char),
+    types.ULong: ("ulong", *_whole(types.ULong)),
+    types.UInt: ("uint", *_whole(types.UInt)),
+    types.UShort: ("ushort", *_whole(types.UShort)),
+    types.UByte: ("ubyte", *_whole(types.UByte)),
+    types.Short: ("short", *_whole(types.Short)),
+    types.Byte: ("byte", *_whole(types.Byte)),
+    types.Decimal32: ("decimal32", *_hexadecimal(types.Decimal32)),
+    types.Decimal64: ("decimal64", *_hexadecimal(types.Decimal64)),
+    types.Decimal128: ("decimal128", *_hexadecimal(types.Decimal128)),
 }
 _READERS = {name: (kind, read) for kind, (name, _, read) in _SCALARS.items()}
 # What an array can be made of, by name.
@@ -135,7 +118,7 @@ _ELEMENTS: dict[str, type] = {
     "null": type(None),
     "list": list,
     "map": dict,
-    "array": Array,
+    "array": types.Array,
 }
 _ELEMENT_NAMES = {kind: name for name, kind in _ELEMENTS.items()}
 #: The names of all types.
@@ -150,7 +133,7 @@ def to_text(value: Any) -> tuple[str, _Text]:
     if value is None:
         return "null", None
     if (
-        isinstance(value, Described)
+        isinstance(value, types.Described)
         and value.descriptor in _DESCRIPTORS
         and isinstance(value.value, str | int)
     ):
@@ -165,11 +148,11 @@ def _tree_of(value: Any) -> tuple[str, Any]:
             return "list", [_node(item) for item in value]
         case dict():
             return "map", [[_node(key), _node(item)] for key, item in value.items()]
-        case Array():
+        case types.Array():
             element = _ELEMENT_NAMES[value.element]
             described = None if value.descriptor is None else _node(value.descriptor)
             return "array", {"of": element, "descriptor": described, "items": [_node(one) for one in value]}
-        case Described():
+        case types.Described():
             return "described", {"descriptor": _node(value.descriptor), "value": _node(value.value)}
     raise TypeError(f"no AMQP value: {type(value).__name__}")
 
@@ -196,7 +179,7 @@ def _from_text(name: str, text: str) -> Any:
         return _READERS[name][1](text)
     for descriptor, known in _DESCRIPTORS.items():
         if known == name:
-            return Described(Symbol(descriptor), text if name == "uri" else int(text))
+            return types.Described(types.Symbol(descriptor), text if name == "uri" else int(text))
     if name not in TYPE_NAMES:
         raise UnreadableValue(f"there is no type {name!r} of a property: {', '.join(TYPE_NAMES)}")
     return _grow(name, parse_json(text))
@@ -209,8 +192,10 @@ def _grow(name: str, tree: Any) -> Any:
         return {_leaf(key): _leaf(item) for key, item in tree}
     if name == "array":
         of, items = tree["of"], [_leaf(node) for node in tree["items"]]
-        return Array(items, _ELEMENTS[of], None if tree["descriptor"] is None else _leaf(tree["descriptor"]))
-    return Described(_leaf(tree["descriptor"]), _leaf(tree["value"]))
+        return types.Array(
+            items, _ELEMENTS[of], None if tree["descriptor"] is None else _leaf(tree["descriptor"])
+        )
+    return types.Described(_leaf(tree["descriptor"]), _leaf(tree["value"]))
 
 
 def _leaf(node: dict[str, Any]) -> Any:
