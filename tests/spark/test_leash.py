@@ -446,6 +446,19 @@ def test_leases_that_are_not_given_back_in_time_fail_nobody(
         assert leases.are_ours
 
 
+def test_leases_whose_beginning_fails_leave_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(reason: str | None) -> None:
+        raise UnreachableError("nobody holds the pumps")
+
+    with Leash([tmp_path]) as leash:
+        monkeypatch.setattr(leash, "bar", refuse)
+        leases = SyphonLeases([], leash, run="r", kind="local", leaves_orphans=False, records=[])
+        with pytest.raises(UnreachableError, match="nobody holds"), leases:
+            pass
+
+
 async def test_who_was_not_heard_to_the_end_has_not_said_what_it_did(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

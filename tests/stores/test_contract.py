@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
+from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pairbus.stores.object_store import ObjectStore
-from pairbus.stores.places import RecordPlace
+from pairbus.stores.places import RecordPlace, StoreUri, parse_place
 from pairbus.stores.store import DirectoryStore, RecordStore
 from tests.object_places import credentials, make_azure_container, make_s3_bucket, place_of
 
@@ -92,3 +96,24 @@ class TestS3(StoreContract):
     def store(self, moto: str) -> Iterator[RecordStore]:
         with credentials():
             yield ObjectStore(place_of(make_s3_bucket(moto)))
+
+
+def test_at_the_end_of_a_process_that_starts_no_more_threads_a_call_is_made_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or a client that is closed by the end of its process could not tell how far its chains go."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    place = parse_place("s3://records/contoso")
+    assert isinstance(place, StoreUri)
+    store, kept = ObjectStore(place), dict[str, BytesIO]()
+    files = SimpleNamespace(
+        open_output_stream=lambda key, compression: nullcontext(kept.setdefault(key, BytesIO()))
+    )
+    monkeypatch.setattr(store, "_open", lambda: files)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    store.put("receipts-1.jsonl", b"one")
+    assert [stream.getvalue() for stream in kept.values()] == [b"one"]
+    assert not store.is_being_put("receipts-1.jsonl")

@@ -74,7 +74,11 @@ class SyphonLeases:
         for ledger in self._ledgers:
             ledger.start()
         self._portal = Portal("pairbus-lease")
-        self._portal.run_within(_DEADLINE, self._start)
+        try:
+            self._portal.run_within(_DEADLINE, self._start)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -97,9 +101,10 @@ class SyphonLeases:
     async def _end(self) -> None:
         for lease in self._leases:
             lease.stop()
-        _, left = await asyncio.wait(self._tasks, timeout=_DEADLINE)
-        for task in left:
-            task.cancel()
+        if self._tasks:
+            _, left = await asyncio.wait(self._tasks, timeout=_DEADLINE)
+            for task in left:
+                task.cancel()
 
     def _note(self, lease: PairLease | None = None) -> None:
         if lease is not None and lease.state == "released":

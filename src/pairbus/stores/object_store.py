@@ -174,7 +174,10 @@ class ObjectStore:
                 ended.set()
                 self._hung -= was_left.is_set()
 
-        threading.Thread(target=perform, name="pairbus-store", daemon=True).start()
+        try:
+            threading.Thread(target=perform, name="pairbus-store", daemon=True).start()
+        except RuntimeError:
+            perform()  # from Python 3.12 on no thread is started any more while the process ends
         if not ended.wait(max(0.0, seconds)):
             with self._lock:
                 if not ended.is_set():
