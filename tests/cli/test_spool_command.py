@@ -25,7 +25,14 @@ from pairbus.client.state.spool_survey import list_waiting
 from .process import call
 
 NAMED = ["--primary-env", "PRIMARY", "--secondary-env", "SECONDARY"]
-QUICK = ["--option", "failover_interval=0", "--option", "send_timeout=5", "--option", "backlog_queue_count=1"]
+QUICK = [
+    "--option",
+    "failover_interval=0",
+    "--option",
+    "send_timeout=60",
+    "--option",
+    "backlog_queue_count=1",
+]
 
 
 @pytest.fixture
