@@ -38,11 +38,11 @@ def staying(client: PairedServiceBusClient) -> int:
 
 
 async def drain(scene: Scene) -> None:
-    """What a syphon elsewhere does."""
+    """What a syphon elsewhere does, which takes nobody for silent who is only slow."""
     pair = PumpPair.from_connection_strings(
         scene.primary.connection_string, scene.secondary.connection_string
     )
-    await Pump(pair, BACKLOG, options=PumpOptions(drain=True)).run()
+    await Pump(pair, BACKLOG, options=PumpOptions(drain=True, send_timeout=600.0)).run()
 
 
 def bodies(scene: Scene, session: str) -> list[str]:

@@ -163,7 +163,12 @@ async def test_what_is_not_a_side_is_refused(still: Scene) -> None:
 @pytest.mark.parametrize("is_hosting", [False, True], ids=["plain", "hosting"])
 async def test_with_closes_both_sides_and_leaves_nothing_behind(scene: Scene, is_hosting: bool) -> None:
     before = asyncio.all_tasks()
-    async with scene.client(enable_syphon=is_hosting, failover_interval=0.0) as client:
+    options: dict[str, Any] = {
+        "enable_syphon": is_hosting,
+        "failover_interval": 0.0,
+        "send_timeout": 300.0,
+    }
+    async with scene.client(**options) as client:
         sender = client.get_queue_sender("orders")
         await sender.send_messages(text("1"))
         scene.primary.faults.set("refuse")
@@ -176,5 +181,5 @@ async def test_with_closes_both_sides_and_leaves_nothing_behind(scene: Scene, is
     known = [*scene.primary.connections(), *scene.secondary.connections()]
     assert len(known) >= 2
     await eventually(lambda: not open_connections(scene), what="the end of all connections")
-    assert asyncio.all_tasks() == before
+    await eventually(lambda: asyncio.all_tasks() == before, what="the end of all tasks")
     assert [message.lock_token is not None for message in scene.backlog()] == [False]
