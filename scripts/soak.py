@@ -114,6 +114,17 @@ FORMS = (
         tests("tests/client/test_fleet.py", "-k", "one_pings_for_all"),
         {"PAIRBUS_FLEET_CLIENTS": "50"},
     ),
+    Form(
+        "jitter",
+        "what has threads, 3 times",
+        tests(
+            "--jitter={seed}",
+            *("tests/backlog", "tests/broker", "tests/cli", "tests/client", "tests/crash", "tests/dashboard"),
+            *("tests/drill", "tests/faults", "tests/lease", "tests/ledger", "tests/plumbing", "tests/pump"),
+            *("tests/spark", "tests/stores", "tests/sync", "tests/testing"),
+        ),
+        times=3,
+    ),
     Form("syphon", "100,000 messages", tests("tests/spark"), {"PAIRBUS_SYPHON_MESSAGES": "100000"}),
 )
 

@@ -43,7 +43,7 @@ from tests.order import began_late, parcel_of, parcels_before
 from tests.surroundings import Surroundings
 from tests.waiting import PATIENCE, wait_until
 
-pytest_plugins = ["pairbus.testing"]
+pytest_plugins = ["pairbus.testing", "tests.jitter"]
 # The archive of classes that `make test` has made. Without it, Java would make one beside the tests.
 ARCHIVE = Path(sys.prefix) / "classes"
 os.environ.setdefault("PAIRBUS_CLASS_ARCHIVE", str(ARCHIVE) if any(ARCHIVE.glob("*.jsa")) else "off")
