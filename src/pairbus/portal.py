@@ -342,7 +342,7 @@ class Portal:
                 is_done = call.wait(-1 if timeout is None else timeout)
         finally:
             self._calls.discard(call)
-            if not is_done:  # its time is over, or its caller was interrupted, perhaps before it told the loop
+            if not is_done:  # its time is over, or it was interrupted, perhaps before the loop was told
                 self._schedule(call.call_off)
                 self._schedule(self._take_arrivals)
         if not is_done:
