@@ -14,6 +14,7 @@ worker has to add to the summary it sends at its end.
 from __future__ import annotations
 
 import fcntl
+import gc
 import hashlib
 import logging
 import os
@@ -169,6 +170,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Install the Node packages before the first test, outside any test's timeout."""
+    gc.freeze()  # all tests stay until the end; else the collector would walk over them again and again
     wanted = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     for project in [NODE_PROJECTS[name] for name in sorted(wanted & set(NODE_PROJECTS))]:
         if session.config.option.collectonly:
