@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pairbus.client.sending.link import SendLink, fate_of
-from pairbus.client.sending.ticket import Ending, Ticket
+from pairbus.client.sending.link import SendLink
+from pairbus.client.sending.ticket import Ending, Ticket, fate_of
 from pairbus.sdk.graveyard import Graveyard
 from pairbus.testing import ManualTimers
 

@@ -16,9 +16,16 @@ from pairbus.aio import PairedSender
 from pairbus.amqp.message import scan
 from pairbus.broker.engine.message import StoredMessage
 from pairbus.broker.engine.settings import QueueSettings
-from pairbus.client.sending.message import PairedMessageBatch
+from pairbus.client.sending.message import (
+    PairedMessageBatch,
+    natives_of,
+    wrapped_copy,
+    wrapped_plainly,
+)
 from pairbus.options import EntityState
+from pairbus.pairing.envelope import Natives, wrap
 from pairbus.pairing.errors import ScheduledInBacklogError
+from pairbus.sdk.privates import encode_by_sdk
 from pairbus.testing import ManualTimers
 
 from .scene import Scene, eventually, text
@@ -298,3 +305,48 @@ async def test_a_scheduled_message_that_is_sent_keeps_its_time(still: Scene) -> 
     aliases = scan(waiting.application_properties_bytes).application_properties
     assert aliases["x-ms-scheduledenqueuetimeutc"] == still.milliseconds(SOON)
     assert message.scheduled_enqueue_time_utc == SOON
+
+
+def _plain_or_not() -> dict[str, tuple[ServiceBusMessage | AmqpAnnotatedMessage, bool]]:
+    expiring = AmqpAnnotatedMessage(data_body=b"1", properties={"message_id": "1"})
+    assert expiring.properties is not None
+    expiring.properties.absolute_expiry_time = 1_700_000_000_000
+    return {
+        "an id": (text("1"), True),
+        "properties": (ServiceBusMessage(b"1", message_id="1", application_properties={"a": 1}), True),
+        "a subject": (ServiceBusMessage(b"1", message_id="1", subject="s", to="t"), True),
+        "a value": (AmqpAnnotatedMessage(value_body=1, properties={"message_id": "1"}), True),
+        "no id": (AmqpAnnotatedMessage(data_body=b"1"), False),
+        "a session": (ServiceBusMessage(b"1", message_id="1", session_id="s"), False),
+        "a life": (ServiceBusMessage(b"1", message_id="1", time_to_live=timedelta(hours=1)), False),
+        "a partition": (ServiceBusMessage(b"1", message_id="1", partition_key="p"), False),
+        "an expiry": (expiring, False),
+        "a hop": (
+            AmqpAnnotatedMessage(
+                data_body=b"1", properties={"message_id": "1"}, delivery_annotations={"for": "a hop"}
+            ),
+            True,
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", _plain_or_not())
+def test_a_message_with_nothing_to_hide_is_wrapped_the_short_way_to_the_same_bytes(name: str) -> None:
+    message, is_plain = _plain_or_not()[name]
+    usual = wrapped_copy(message, wrap("orders", natives_of(message)), created_ms=1_700_000_000_000)
+    short = wrapped_plainly(message, wrap("orders", Natives()))
+    assert (short is not None) is is_plain
+    if short is not None:
+        assert encode_by_sdk(short) == encode_by_sdk(usual)
+
+
+def test_what_was_wrapped_the_short_way_is_not_changed_by_the_owner_of_the_message() -> None:
+    message = ServiceBusMessage(b"1", message_id="1", application_properties={"a": 1})
+    short = wrapped_plainly(message, wrap("orders", Natives()))
+    assert short is not None
+    before = encode_by_sdk(short)
+    message.message_id, message.subject = "2", "changed"
+    assert message.application_properties is not None
+    message.application_properties["a"] = 2
+    assert encode_by_sdk(short) == before
+    assert message.application_properties == {"a": 2}, "nor is the message by the wrapping"

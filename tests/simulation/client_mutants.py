@@ -12,12 +12,10 @@ from unittest import mock
 from pairbus.client.errors import SpoolError
 from pairbus.client.hosted.backlog_view import BacklogView
 from pairbus.client.observers.ledger import ClientLedger
-from pairbus.client.sending import wrapping as wrapping_module
 from pairbus.client.sending.backlog_route import BacklogRoute
 from pairbus.client.sending.calls import EntityCall
 from pairbus.client.sending.entity import PairedEntity
 from pairbus.client.sending.link import SendLink
-from pairbus.client.sending.message import raw_of, wrapped_copy
 from pairbus.client.sending.pinger import Pinger
 from pairbus.client.sending.rounds import Convoy, Round
 from pairbus.client.sending.router import Router
@@ -25,7 +23,7 @@ from pairbus.client.sending.sessions import SessionPicture, StayingSessions
 from pairbus.client.sending.spool import Spool
 from pairbus.client.sending.spool_lane import SpoolLane
 from pairbus.client.sending.ticket import Ending, Ticket
-from pairbus.client.sending.wrapping import Wrapping
+from pairbus.client.sending.wrapping import WrappedMessage, Wrapping
 from pairbus.client.state import spool_store
 from pairbus.client.state.records import UNANSWERED, UNKNOWN
 from pairbus.client.state.spool_records import SpoolCursor
@@ -102,14 +100,15 @@ def _take_a_time_out_for_a_yes() -> Iterator[Any]:
 
 @mutant("forget the message id in the envelope", world="client")
 def _forget_the_message_id_in_the_envelope() -> Iterator[Any]:
-    def wrapped(*given: Any, **named: Any) -> Any:
-        copy = wrapped_copy(*given, **named)
-        properties = raw_of(copy).properties
-        assert properties is not None
-        properties.message_id = "another"
-        return copy
+    original = Wrapping.wrap
 
-    yield mock.patch.object(wrapping_module, "wrapped_copy", wrapped)
+    def wrapped(self: Wrapping, *given: Any) -> WrappedMessage:
+        found = original(self, *given)
+        assert found.message.properties is not None
+        found.message.properties.message_id = "another"
+        return found
+
+    yield mock.patch.object(Wrapping, "wrap", wrapped)
 
 
 @mutant("forget what was spooled", world="client")

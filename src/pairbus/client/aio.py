@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from os import getpid
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
@@ -26,6 +25,7 @@ from pairbus.pairing.errors import ForkedClientError
 from pairbus.pairing.names import backlog_queue_names, check_distinct
 from pairbus.pairing.names import primary_name as name_primary
 from pairbus.plumbing.endings import take_each
+from pairbus.plumbing.this_process import ThisProcess
 from pairbus.sdk.side import SdkSide, SideName, side_keywords
 from pairbus.stores.places import RecordPlace, parse_place
 from pairbus.timers import Timers
@@ -165,7 +165,7 @@ class PairedServiceBusClient:
         name = name_primary(primary.parsed or primary.endpoint, alias=primary_name)
         wall = clock or SystemClock()
         #: The process that this client belongs to.
-        self.made_in = getpid()
+        self.made_in = ThisProcess.pid
         # Whether it has a pump of its own.
         self._hosts_syphon = chosen.enable_syphon
         self._primary = primary
@@ -364,8 +364,8 @@ class PairedServiceBusClient:
         return self._pair
 
     def _check_process(self) -> None:
-        if getpid() != self.made_in:
-            raise ForkedClientError(self.made_in, getpid())
+        if ThisProcess.pid != self.made_in:
+            raise ForkedClientError(self.made_in, ThisProcess.pid)
 
     @property
     def fully_qualified_namespace(self) -> str:

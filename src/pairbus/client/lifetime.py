@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -23,6 +22,7 @@ from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
 from pairbus.pairing.errors import ForkedClientError
+from pairbus.plumbing.this_process import ThisProcess
 from pairbus.portal import Portal, PortalClosed, PortalReentered
 
 from .errors import ClientClosedError
@@ -50,7 +50,7 @@ class Lifetime:
         """`farewell` is run on the loop before it ends. `lends_loop`: callers may run it, see `portal`."""
         self._farewell = farewell
         self._lends_loop = lends_loop
-        self._made_in = os.getpid()
+        self._made_in = ThisProcess.pid
         self._lock = threading.Lock()
         self._portal: Portal | None = None
         self._is_over = False
@@ -89,15 +89,15 @@ class Lifetime:
 
     def check(self) -> None:
         """Refuse a client that is closed, or that another process made."""
-        if os.getpid() != self._made_in:
-            raise ForkedClientError(self._made_in, os.getpid())
+        if ThisProcess.pid != self._made_in:
+            raise ForkedClientError(self._made_in, ThisProcess.pid)
         if self._is_over:
             raise ClientClosedError("The client has been closed. Make a new one to send again.")
 
     @property
     def is_ours(self) -> bool:
         """Whether this process made it."""
-        return os.getpid() == self._made_in
+        return ThisProcess.pid == self._made_in
 
     def _begin(self) -> Portal:
         with self._lock:

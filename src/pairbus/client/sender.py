@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime
 from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Iterable, Mapping
-from os import getpid
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
+
+from pairbus.plumbing.this_process import ThisProcess
+from pairbus.sdk.privates import plain_size
 
 from .errors import ClientClosedError
 from .pair import Pair
@@ -89,15 +91,29 @@ class PairedSender:
             timeout is not None
             or self._closed
             or get_running_loop() is not self._loop
-            or getpid() != self._client.made_in
+            or ThisProcess.pid != self._client.made_in
         ):
             self._begin(timeout)
         pair, entity = self._open or self._begin(timeout)
-        native, messages = prepare(message, pair.batches)
-        if messages:
-            await pair.router.perform(entity, EntityCall(native, messages), timeout)
-        else:
+        given: Any = message
+        size = plain_size(given) if type(given) is ServiceBusMessage else None
+        native, messages = (given, [given]) if size is not None else prepare(given, pair.batches)
+        if not messages:
             pair.check()
+            return
+        call = EntityCall(native, messages, size=size)
+        attempt = pair.router.set_out(entity, call) if timeout is None else None
+        if attempt is None:
+            await pair.router.perform(entity, call, timeout)
+            return
+        try:
+            attempt.value = await call.transmit(attempt.sender)
+        except BaseException as error:  # noqa: BLE001 - it is raised again, or judged as the SDK's
+            attempt.error = error
+        if attempt.error is None:
+            entity.arrived(attempt)
+        else:
+            await pair.router.resume(entity, attempt)
 
     async def schedule_messages(
         self, messages: MessageTypes, schedule_time_utc: datetime.datetime, *, timeout: float | None = None

@@ -20,7 +20,6 @@ import logging
 import resource
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Generic, TypeVar
 
 from pairbus.plumbing.group_commit import GroupCommit
@@ -100,7 +99,7 @@ class SegmentLog(Generic[Row]):
         if began < self._in_place_from:
             return False
         waits = _count_waits()
-        is_written = self._thread.at_once(partial(self._write_if_ready, rows))
+        is_written = self._thread.at_once(self._write_if_ready, rows)
         ended = time.monotonic()
         if ended - began > _LONG and _count_waits() > waits:
             self._in_place_from = ended + _WARY

@@ -289,7 +289,7 @@ class EntityHealth:
 
     def begin(self, attempt: Hashable, now: float) -> tuple[Effect, ...]:
         """A message takes its place in the FIFO. If it must not, the effects say so at once."""
-        if self.route is _PRIMARY:
+        if self.state is _HEALTHY or self.route is _PRIMARY:
             self._attempts[attempt] = now
             return ()
         return self._take(Input.ATTEMPT_BEGUN, now, "", attempt=attempt)
@@ -301,7 +301,8 @@ class EntityHealth:
         self._is_connected = True
         self._is_back_by_word = False
         if self.state is _HEALTHY:  # as the table says; to look it up costs a send as much as all else here
-            self._stop_clock(now)
+            self._failing_since = self._throttled_since = self._unheard_since = None
+            self._counts_from = now
             return ()
         return self._take(Input.ATTEMPT_SUCCEEDED, now, "a send succeeded")
 

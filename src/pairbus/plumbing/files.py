@@ -202,7 +202,10 @@ def tighten(path: Path) -> None:
 
 def write_all(descriptor: int, data: bytes) -> None:
     """Write all of it, in as many pieces as the system wants."""
-    view = memoryview(data)
+    written = os.write(descriptor, data)
+    if written == len(data):  # as nearly always
+        return
+    view = memoryview(data)[written:]
     while view:
         view = view[os.write(descriptor, view) :]
 

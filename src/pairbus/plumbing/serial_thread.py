@@ -64,10 +64,10 @@ class SerialThread:
                 self._pending -= 1
                 raise
 
-    def at_once(self, fn: Callable[[], bool]) -> bool:
+    def at_once(self, fn: Callable[P, bool], /, *args: P.args, **kwargs: P.kwargs) -> bool:
         """Call a short function here, if nothing else is done or waits, and tell what it says; else False."""
         with self._lock:
-            return self._pending == 0 and fn()
+            return self._pending == 0 and fn(*args, **kwargs)
 
     async def run(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """The same, and wait for it. What has been submitted is done though its caller is cancelled."""

@@ -93,7 +93,8 @@ def encode_to_enclose(message: Message, limit: int) -> bytes | None:
     """
     if _tracing.is_on() or body_bytes(message) > limit:
         return None
-    payload = encode_message(message, alone=True)
+    raw = raw_of(message)
+    payload = _encode_if_usual(raw) or encode_by_sdk(raw, alone=True)
     return payload if len(payload) <= limit else None
 
 
@@ -103,6 +104,9 @@ Weight = tuple[int, tuple[int, ...]]
 
 def weigh_payloads(payloads: Sequence[bytes]) -> Weight:
     """The same of messages that are encoded."""
+    if len(payloads) == 1:
+        size = len(payloads[0])
+        return size, (size,) if size > UNIT_BYTES else ()
     sizes = [*map(len, payloads)]
     return sum(sizes), tuple(size for size in sizes if size > UNIT_BYTES) if max(sizes) > UNIT_BYTES else ()
 

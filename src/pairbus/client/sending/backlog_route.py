@@ -24,10 +24,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from itertools import cycle
-from typing import Any
+from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
@@ -46,14 +46,15 @@ from pairbus.sdk.privates import LinkLimits, link_limits
 from pairbus.sdk.side import SdkSender, SdkSide
 
 from .calls import PrimaryAttempt
-from .link import SdkOperation, SendLink, fate_of
+from .link import SdkOperation, SendLink
 from .message import Message, body_bytes, message_id_of, session_of
 from .rounds import Consignment, Convoy, Round, outcome_of
 from .surroundings import Surroundings
-from .ticket import Ending, Ticket
+from .ticket import Ending, Ticket, fate_of
 from .wrapping import WrappedGroup, WrappedMessage, Wrapping
 
 log = logging.getLogger(__name__)
+_DONE: Final = Ending.DONE  # see `link.py`
 # Until a link has said otherwise: the Standard tier.
 DEFAULT_LIMIT = 262_144
 # How many queues are asked whether somebody has paired before us.
@@ -173,13 +174,13 @@ class BacklogRoute:
         given: Any = group.native
         parcel = Consignment(given) if self._encloses and len(wrapped) == 1 else None
 
-        async def transmit(sender: SdkSender) -> Any:
+        def transmit(sender: SdkSender) -> Awaitable[Any]:
             native = given
             if parcel is not None:  # here, where what cannot be written fails as the SDK's send would
                 payload = parcel.encode(self.batch_limit - BATCH_RESERVE)
                 if payload is not None:
                     native = self._side.enclose([payload], *parcel.routing) or native
-            return await sender.send_messages(native)
+            return sender.send_messages(native)
 
         def observe(queue: str, ticket: Ticket, ending: Ending | None) -> None:
             outcome = outcome_of(ending, ticket)
@@ -221,7 +222,7 @@ class BacklogRoute:
             queue = self.rotation.choose(sender, now, tried=wanted.tried)
             wanted.tried.add(queue)
             ending = await self._try_queue(queue, wanted)
-            if ending is Ending.DONE:
+            if ending is _DONE:
                 self._succeeded(queue)
                 return queue
             is_silent = ending is Ending.OUT_OF_TIME and wanted.stops_at > self._timers.now()
@@ -232,29 +233,34 @@ class BacklogRoute:
         """One queue: DONE, or why another one has to be tried. Raises what is the caller's to see."""
         link = self._link(queue)
         wanted.begin()
-        if link.is_busy:
+        if not link.take_free_turn():
             throttled = self._throttled_rounds
             ending = await self._wait_in_line(link, queue, wanted)
             if ending is not Ending.TURN:
                 if throttled != self._throttled_rounds and ending is Ending.ABANDONED:
                     raise self._throttled(link)
                 return ending
-        else:
-            link.take_turn()
         wanted.set_out(self._timers.now(), self._options.send_timeout)
         try:
             while True:
-                ending = Ending.RESTED
-                if link.is_resting:
-                    ending = await link.rest_out(wanted, wanted.stops_at)
-                if ending is Ending.ABANDONED:
-                    return ending
-                if ending is Ending.OUT_OF_TIME or self._timers.now() >= wanted.stops_at:
+                rest = await link.rest_out(wanted, wanted.stops_at) if link.is_resting else None
+                if rest is not None and rest is Ending.ABANDONED:
+                    return rest
+                if self._timers.now() >= wanted.stops_at or (rest is not None and rest is Ending.OUT_OF_TIME):
                     self._end_if_throttled(link, wanted)
                     return Ending.OUT_OF_TIME
-                ending = await self._call(link, queue, wanted)
-                if ending is Ending.DONE or self._leaves(queue, link, wanted, ending):
-                    return ending
+                met: Ending | None = None
+                try:
+                    met = await link.call(
+                        wanted,
+                        self._learning(queue, wanted.operation),
+                        limit=self._options.send_timeout,
+                        deadline=wanted.stops_at,
+                    )
+                finally:  # also if the caller is cancelled: the message may have been taken
+                    wanted.tell(queue, met)
+                if met is _DONE or self._leaves(queue, link, wanted, met):
+                    return met
         finally:
             link.pass_turn()
 
@@ -279,19 +285,6 @@ class BacklogRoute:
     def _throttled(self, link: SendLink) -> BacklogUnavailableError:
         wait = max(link.rests_until - self._timers.now(), 0.0)
         return BacklogUnavailableError(len(self.queues), retry_after=wait, last_failure=self._throttling)
-
-    async def _call(self, link: SendLink, queue: str, wanted: Round) -> Ending:
-        ending: Ending | None = None
-        try:
-            ending = await link.call(
-                wanted,
-                self._learning(queue, wanted.operation),
-                limit=self._options.send_timeout,
-                deadline=wanted.stops_at,
-            )
-            return ending
-        finally:  # also if the caller is cancelled: the message may have been taken
-            wanted.tell(queue, ending)
 
     # -- several at once
 
@@ -441,7 +434,8 @@ class BacklogRoute:
             raise self.rotation.exhausted(now)
 
     def _check_sides(self) -> None:
-        self._around.sides.check("primary", "secondary")
+        if self._around.sides.have_ended:
+            self._around.sides.check("primary", "secondary")
 
     def _learning(self, queue: str, operation: SdkOperation) -> SdkOperation:
         """The operation, and before it the question how much the link takes, if nobody has asked yet."""
@@ -531,9 +525,8 @@ class BacklogRoute:
         weight: Weight | None,
     ) -> None:
         observers = self._observers
-        messages = [one.message for one in wrapped]
         if observers.hear_tallies:
-            size, large = weight or weigh(messages)
+            size, large = weight or weigh([one.message for one in wrapped])
             observers.tell_tally(SendNote(path, "backlog", queue, fate, len(wrapped), size, large, False))
         if observers.hear_sends:
             observers.tell_sent(
@@ -542,7 +535,7 @@ class BacklogRoute:
                     route="backlog",
                     outcome=outcome,
                     messages=len(wrapped),
-                    size=sum(map(body_bytes, messages)),
+                    size=sum(body_bytes(one.message) for one in wrapped),
                     seconds=self._timers.now() - (ticket.called_at or 0.0),
                 )
             )

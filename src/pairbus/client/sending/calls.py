@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from azure.servicebus.exceptions import OperationTimeoutError
+
 from pairbus.client.observers.observer import RouteName
 from pairbus.sdk.privates import LinkLimits
 from pairbus.sdk.side import SdkSender
@@ -32,6 +34,8 @@ class EntityCall:
     is_replay: bool = False
     #: The way that was taken last.
     route: RouteName = "primary"
+    #: How large the bodies are, where that was seen in passing.
+    size: int | None = None
 
     @property
     def operation(self) -> Literal["send", "schedule"]:
@@ -72,10 +76,18 @@ class PrimaryAttempt(Ticket):
     __slots__ = ("call", "deadline", "unanswered", "unsure")
 
     def __init__(self, call: EntityCall, deadline: float | None) -> None:
-        super().__init__()
+        Ticket.__init__(self)  # as `super()` does, which takes as long as all else here
         self.call = call
         self.deadline = deadline
         #: How often the primary may have taken it without a word.
         self.unanswered = 0
         #: And how often a backlog queue.
         self.unsure = 0
+
+
+def timed_out(path: str) -> OperationTimeoutError:
+    """What a call ends with whose time is over."""
+    return OperationTimeoutError(
+        message=f"Neither {path!r} nor the backlog took the message in the time given to the call. Give it "
+        "more time, or shorten failover_interval."
+    )

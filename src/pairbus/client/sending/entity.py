@@ -25,7 +25,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from operator import methodcaller
+from operator import attrgetter, methodcaller
 from typing import Any, Final, cast
 
 from azure.servicebus.exceptions import OperationTimeoutError
@@ -55,12 +55,12 @@ from pairbus.timers import TimerHandle
 
 from .acquaintance import Acquaintance
 from .backlog_route import BacklogRoute
-from .calls import PrimaryAttempt
-from .link import SdkOperation, SendLink, fate_of
+from .calls import EntityCall, PrimaryAttempt, timed_out
+from .link import SdkOperation, SendLink
 from .message import Message, body_bytes, measure
 from .pinger import Pinger
 from .surroundings import Surroundings
-from .ticket import Ending, Ticket
+from .ticket import Ending, Ticket, fate_of
 
 _DONE: Final = Ending.DONE  # see `link.py`
 
@@ -88,7 +88,8 @@ class PairedEntity:
         self.limits: LinkLimits | None = None
         self._side = side
         self._around = surroundings
-        self._observers = surroundings.observers
+        self._observers = observers = surroundings.observers
+        self._is_heard = observers.hear_sends or observers.hear_tallies
         self._acquaintance = acquaintance
         self._backlog = backlog
         self._headroom = headroom
@@ -137,27 +138,66 @@ class PairedEntity:
 
     # -- sending
 
-    async def attempt(self, attempt: PrimaryAttempt) -> Action | None:
-        """Line up and try: None if it is done, else why the call needs another way or another try."""
-        link = self._only_link or min(self._links, key=_length)
-        self._begin(attempt)
-        if link.is_busy:
-            ending = await link.wait_turn(attempt, attempt.deadline)
-            if ending is not Ending.TURN:
-                return self._left(attempt, ending)
-        else:
-            link.take_turn()
+    def set_out(self, call: EntityCall) -> PrimaryAttempt | None:
+        """Begin an attempt in place, if that can be done at once (`Router.set_out`). Its caller has the SDK
+        send, by the attempt's sender, and says how that ended: `arrived`, or `attempt` with how it failed.
+        """
+        link = self._only_link
+        if link is None:
+            return None
+        attempt, now = PrimaryAttempt(call, None), self._timers.now()
+        if not link.set_out(attempt, now, now + self._limit):
+            return None
+        effects = self.health.begin(attempt, now)
+        if effects or self._alarm is None:
+            self.carry_out(effects)
+        return attempt
+
+    def arrived(self, attempt: PrimaryAttempt) -> None:
+        """The SDK has sent what had set out."""
+        link = self._links[0]
+        link.arrived(attempt, self._timers.now())
+        try:
+            self._succeeded(link, attempt)
+        finally:
+            link.pass_turn()
+
+    def broke_off(self, attempt: PrimaryAttempt) -> Ending:
+        """How that failed which had set out, and which keeps its turn. Raises what is not the SDK's."""
+        link = self._links[0]
+        ending = link.ended(attempt)
+        if ending is None:
+            link.pass_turn()
+            raise attempt.error or AssertionError("something was raised")
+        return ending
+
+    async def attempt(self, attempt: PrimaryAttempt, failed: Ending | None = None) -> Action | None:
+        """Line up and try: None if it is done, else why the call needs another way or another try.
+
+        `failed` tells how the first try ended that had set out, and has the turn.
+        """
+        link = self._only_link or min(self._links, key=attrgetter("length"))
+        if failed is None:
+            self._begin(attempt)
+            if not link.take_free_turn():
+                ending = await link.wait_turn(attempt, attempt.deadline)
+                if ending is not Ending.TURN:
+                    return self._left(attempt, ending)
         try:
             while True:
-                if link.is_resting:
+                if failed is None and link.is_resting:
                     ending = await link.rest_out(attempt, attempt.deadline)
                     if ending is not Ending.RESTED:
                         return self._left(attempt, ending)
                     if not self._is_open_to(attempt):
                         return Action.COUNT
-                ending = await link.call(
-                    attempt, attempt.call.transmit, limit=self._limit, deadline=attempt.deadline
-                )
+                if failed is None or link.reopens(attempt, failed):
+                    ending = await link.call(
+                        attempt, attempt.call.transmit, limit=self._limit, deadline=attempt.deadline
+                    )
+                else:
+                    ending = failed
+                failed = None
                 while attempt.unknown:
                     attempt.unknown -= 1
                     self._observe(attempt, "unknown", fate="unknown")
@@ -199,7 +239,7 @@ class PairedEntity:
         """The call was never made: its time is over, or it was called away."""
         self.health.withdraw(ticket)
         if ending is Ending.OUT_OF_TIME:
-            raise _timed_out(self.path)
+            raise timed_out(self.path)
         return Action.COUNT
 
     def _take_back(self, ticket: Ticket) -> None:
@@ -241,7 +281,11 @@ class PairedEntity:
         effects = self.health.succeed(attempt, link.last_success or self._timers.now())
         if effects:
             self.carry_out(effects)
-        self._observe(attempt, "ok", fate="taken")
+        size = attempt.call.size
+        if self._is_heard or size is None or size > self._backlog.limit - CERTAIN_ROOM:
+            self._observe(attempt, "ok", fate="taken")
+        else:  # all that is left of it where nobody listens
+            self.counts["primary"]["ok"] += len(attempt.call.messages)
 
     async def _judge(self, failure: Failure, deadline: float | None) -> Ruling:
         had_success = self._acquaintance.had_success
@@ -262,9 +306,9 @@ class PairedEntity:
         if action is Action.SPILL or self.health.route is not Route.PRIMARY:
             return action
         if self._options.on_suspect == "raise":
-            raise error if error is not None else _timed_out(self.path)
+            raise error if error is not None else timed_out(self.path)
         if attempt.deadline is not None and self._timers.now() >= attempt.deadline:
-            raise _timed_out(self.path) from error
+            raise timed_out(self.path) from error
         if action is Action.THROTTLED:
             for each in self._links:
                 each.rest(verdict.wait)
@@ -292,7 +336,7 @@ class PairedEntity:
         if outcome == "unknown":
             attempt.unanswered += 1
         observers = self._observers
-        size = sum(map(body_bytes, messages))
+        size = body_bytes(messages[0]) if count == 1 else sum(map(body_bytes, messages))
         if size > self._backlog.limit - CERTAIN_ROOM and outcome == "ok":
             self._watch_headroom(messages)
         if observers.hear_tallies:
@@ -373,10 +417,6 @@ class PairedEntity:
             self._alarm.cancel()
             self._alarm = None
 
-    def _reset_alarm(self) -> None:
-        self._stop_alarm()
-        self._set_alarm()
-
     def _set_alarm(self) -> None:
         due = self.health.next_deadline
         if due is None or self._is_over:
@@ -426,7 +466,8 @@ class PairedEntity:
                     self._pinger.start(number)
                 else:
                     self.health.put_off(number, later)
-                    self._reset_alarm()
+                    self._stop_alarm()
+                    self._set_alarm()
 
     def _word_came(self, good: int) -> None:
         """Another client has pinged: so many good ones in a row, or one that met a permanent error."""
@@ -554,16 +595,5 @@ class PairedEntity:
         await asyncio.gather(self._pinger.close(), *(link.close(grace) for link in self._links))
 
 
-def _length(link: SendLink) -> int:
-    return link.length
-
-
 async def _ask_batch_size(sender: SdkSender) -> int:
     return int((await sender.create_message_batch()).max_size_in_bytes)
-
-
-def _timed_out(path: str) -> OperationTimeoutError:
-    return OperationTimeoutError(
-        message=f"Neither {path!r} nor the backlog took the message in the time given to the call. Give it "
-        "more time, or shorten failover_interval."
-    )

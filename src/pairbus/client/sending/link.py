@@ -38,7 +38,6 @@ from typing import Any, Final
 
 from pairbus.pairing.failures import Fate
 from pairbus.plumbing.tasks import look_away
-from pairbus.sdk.failures import describe
 from pairbus.sdk.graveyard import Graveyard
 from pairbus.sdk.privates import LinkLimits, link_limits
 from pairbus.sdk.side import SdkSender
@@ -61,15 +60,6 @@ SdkOperation = Callable[[SdkSender], Awaitable[Any]]
 
 class _GivenUp(Exception):
     """Nobody waits for a call any more whose link has just opened."""
-
-
-def fate_of(ending: Ending | None, ticket: Ticket) -> Fate:
-    """What became of a call that was made, as a bill sees it. None for a call that was cancelled."""
-    if ending is _DONE:
-        return "taken"
-    is_told = ticket.error is not None and ending is Ending.FAILED
-    fate: Fate = describe(ticket.error).fate if is_told and ticket.error is not None else "unknown"
-    return "unsent" if fate == "unknown" and not ticket.is_sent else fate
 
 
 class SendLink:
@@ -155,6 +145,13 @@ class SendLink:
         """Have a turn of a link that is not busy."""
         self._taken += 1
 
+    def take_free_turn(self) -> bool:
+        """Have a turn, if the link is not busy: whether it was so."""
+        if self._taken and self.is_busy:
+            return False
+        self._taken += 1
+        return True
+
     async def wait_turn(self, ticket: Ticket, deadline: float | None) -> Ending:
         """Wait in line, before `deadline`: TURN, OUT_OF_TIME or ABANDONED. Take no turn without `pass_turn`.
 
@@ -238,35 +235,102 @@ class SendLink:
             if deadline <= now:
                 return Ending.OUT_OF_TIME
             ends = deadline
+        ticket.error = None
+        sender = self._sender if self._works else None
+        self._enter(ticket, sender, now, ends)
+        if sender is None:
+            try:
+                ending = await self._call_in_task(ticket, operation, ends)
+                if ticket.sender is self._sender:
+                    self._is_proven = ending is _DONE
+                    if ending is _DONE:
+                        self.last_success = self._timers.now()
+            finally:
+                self._leave(ticket)
+        else:
+            try:
+                ticket.value = await operation(sender)
+            except BaseException as error:
+                ticket.error = error
+                found = self.ended(ticket)
+                if found is None:
+                    raise
+                ending = found
+            else:
+                self.arrived(ticket, self._timers.now())
+                return _DONE
+        if self.reopens(ticket, ending):
+            return await self.call(ticket, operation, limit=limit, deadline=deadline)
+        return ending
+
+    def set_out(self, ticket: Ticket, now: float, ends: float) -> bool:
+        """Take the turn and begin a call in place, on the ticket's sender, if that can be done at once.
+
+        It ends with `arrived` or `ended`, and the turn is to be passed on. False if it has to be made by
+        `call`.
+        """
+        if self._taken >= self._width or self._rest_until > now or self._is_closing or not self._is_proven:
+            return False
+        if self._width > 1 and not self._works:
+            return False
+        self._taken += 1
+        self._enter(ticket, self._sender, now, ends)
+        return True
+
+    def _enter(self, ticket: Ticket, sender: SdkSender | None, now: float, ends: float) -> None:
+        """Begin a call, in place if there is a sender for it."""
         ticket.called_at = now
         self._callers[ticket] = ends
         if self._watchdog is None or ends < self._watchdog_at:
             self._set_watchdog(ends)
-        sender = self._sender if self._works else None
-        ticket.is_sent = sender is not None
         ticket.sender = sender
-        worked_at = self.last_success
-        try:
-            if sender is None:
-                ending = await self._call_in_task(ticket, operation, ends)
-            else:
-                ending = await self._call_in_place(ticket, operation, sender)
-            if ticket.sender is self._sender:
-                self._is_proven = ending is _DONE
-                if ending is _DONE:
-                    self.last_success = self._timers.now()
-        finally:
-            self._leave_call(ticket)
-        if ending is _DONE:
-            return ending
-        if ending is Ending.FAILED and (fate := self._fate_if_idle(ticket, now, worked_at)) is not None:
-            ticket.unknown += fate == "unknown"
-            self.discard_after(ticket)
-            return await self.call(ticket, operation, limit=limit, deadline=deadline)
+        ticket.worked_at = self.last_success
+        ticket.is_sent = sender is not None
+        if sender is not None:
+            task = asyncio.current_task(self._loop)
+            assert task is not None
+            ticket.occupy(task)
+
+    def arrived(self, ticket: Ticket, now: float) -> None:
+        """The SDK has done what it was asked to in place."""
+        ticket.vacate()
+        if ticket.sender is self._sender:
+            self._is_proven = True
+            self.last_success = now
+        del self._callers[ticket]
+        if self._retired or self._resting or self._parting is not None:
+            self._look_around()
+
+    def ended(self, ticket: Ticket) -> Ending | None:
+        """A call in place has met the ticket's error: how it ended. None if that concerns the caller's task
+        and not the call: it is to be raised.
+        """
+        ending = self._judge(ticket, ticket.vacate())
+        if ending is not None and ticket.sender is self._sender:
+            self._is_proven = False
+        self._leave(ticket)
         return ending
 
-    def _leave_call(self, ticket: Ticket) -> None:
+    def _judge(self, ticket: Ticket, reason: Ending | None) -> Ending | None:
+        error = ticket.error
+        if isinstance(error, Exception):  # whatever it is, the table of failures judges it
+            return Ending.FAILED
+        if not isinstance(error, asyncio.CancelledError):
+            return None
+        is_foreign = ticket.is_cancelled  # somebody else wants the task to end
+        if not is_foreign or self._has_waited(ticket):
+            self._bury_sender(of=ticket.sender)
+        if is_foreign:
+            return None
+        ticket.error = None if reason is not None else ConnectionAbortedError(_OWN_CANCELLATION)
+        return reason or Ending.FAILED
+
+    def _leave(self, ticket: Ticket) -> None:
         del self._callers[ticket]
+        self._look_around()
+
+    def _look_around(self) -> None:
+        """A call has ended: others may have waited for that."""
         if self._retired:
             self._bury_retired()
         if self._resting:
@@ -274,28 +338,16 @@ class SendLink:
         if self._parting is not None and not self._callers and not self._parting.done():
             self._parting.set_result(None)
 
-    async def _call_in_place(self, ticket: Ticket, operation: SdkOperation, sender: SdkSender) -> Ending:
-        task = asyncio.current_task(self._loop)
-        assert task is not None
-        cancelling = task.cancelling()
-        ticket.occupy(task)
-        try:
-            ticket.value = await operation(sender)
-        except asyncio.CancelledError:
-            ending = ticket.vacate()
-            is_foreign = task.cancelling() > cancelling  # somebody else wants the task to end
-            if not is_foreign or self._has_waited(ticket):
-                self._bury_sender(of=sender)
-            if is_foreign:
-                raise
-            ticket.error = None if ending is not None else ConnectionAbortedError(_OWN_CANCELLATION)
-            return ending or Ending.FAILED
-        except Exception as error:  # noqa: BLE001 - whatever the SDK raises, the table of failures judges it
-            ticket.vacate()
-            ticket.error = error
-            return Ending.FAILED
-        ticket.vacate()
-        return _DONE
+    def reopens(self, ticket: Ticket, ending: Ending) -> bool:
+        """Rule 6: whether a call is to be made again at once, since its link was found closed."""
+        if ending is not Ending.FAILED:
+            return False
+        fate = self._fate_if_idle(ticket)
+        if fate is None:
+            return False
+        ticket.unknown += fate == "unknown"
+        self.discard_after(ticket)
+        return True
 
     def _has_waited(self, ticket: Ticket) -> bool:
         """Rule 8."""
@@ -317,7 +369,11 @@ class SendLink:
                 self._give_up(task, ticket)
             ticket.error = None
             return ending
-        return _read(ticket, task)
+        ticket.error = ConnectionAbortedError(_OWN_CANCELLATION) if task.cancelled() else task.exception()
+        if ticket.error is not None:
+            return Ending.FAILED
+        ticket.value = task.result()
+        return _DONE
 
     async def _perform(self, operation: SdkOperation, waiter: asyncio.Future[Ending], ticket: Ticket) -> Any:
         try:
@@ -335,9 +391,10 @@ class SendLink:
             if not waiter.done():
                 waiter.set_result(Ending.ANSWERED)
 
-    def _fate_if_idle(self, ticket: Ticket, called_at: float, worked_at: float | None) -> Fate | None:
+    def _fate_if_idle(self, ticket: Ticket) -> Fate | None:
         # The next sender has no success yet, so that this is not said twice in a row.
-        if self._idle_closure is None or worked_at is None or ticket.error is None:
+        called_at, worked_at = ticket.called_at, ticket.worked_at
+        if self._idle_closure is None or worked_at is None or called_at is None or ticket.error is None:
             return None
         return self._idle_closure(ticket.error, called_at - worked_at)
 
@@ -345,12 +402,10 @@ class SendLink:
         self, ticket: Ticket, operation: SdkOperation, *, limit: float, deadline: float | None = None
     ) -> Ending:
         """Wait in line, make one call and pass the turn on."""
-        if self.is_busy:
+        if not self.take_free_turn():
             ending = await self.wait_turn(ticket, deadline)
             if ending is not Ending.TURN:
                 return ending
-        else:
-            self.take_turn()
         try:
             return await self.call(ticket, operation, limit=limit, deadline=deadline)
         finally:
@@ -543,15 +598,3 @@ class SendLink:
             self._callers[ticket] = now + _REMINDER
             ticket.expire()
         self._set_watchdog(min(self._callers.values()))
-
-
-def _read(ticket: Ticket, task: asyncio.Task[Any]) -> Ending:
-    """Take what the SDK gave or raised in a task that is done."""
-    if task.cancelled():
-        ticket.error = ConnectionAbortedError(_OWN_CANCELLATION)
-    else:
-        ticket.error = task.exception()
-    if ticket.error is not None:
-        return Ending.FAILED
-    ticket.value = task.result()
-    return _DONE

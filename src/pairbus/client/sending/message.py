@@ -39,7 +39,7 @@ from pairbus.pairing.envelope import (
 )
 from pairbus.pairing.headroom import CERTAIN_ROOM
 from pairbus.pairing.names import id_text
-from pairbus.sdk.privates import LinkLimits, message_parts
+from pairbus.sdk.privates import LinkLimits, body_parts, message_parts
 from pairbus.words import SCHEDULED_TIME
 
 Message = ServiceBusMessage | AmqpAnnotatedMessage
@@ -221,6 +221,26 @@ def wrapped_copy(
     return copy
 
 
+def wrapped_plainly(message: Message, envelope: Wrapped) -> AmqpAnnotatedMessage | None:
+    """The same for what nearly every message is, in a third of the time: one that has nothing which an
+    envelope hides. `envelope` is that of such a message; None for any other.
+    """
+    raw = raw_of(message)
+    _, _, header, annotations, properties, found, _, _ = message_parts(raw)
+    if annotations or properties is None or (header is not None and header.time_to_live is not None):
+        return None
+    if properties.group_id is not None or properties.absolute_expiry_time is not None:
+        return None
+    copy = _copy(raw)
+    copy.properties = _copy(properties)
+    if header is not None:
+        copy.header = _copy(header)
+    copy.application_properties = added = {**(found or {})}
+    added.update(envelope.aliases)
+    copy.delivery_annotations = None
+    return copy
+
+
 def _typed(value: str | Long | TimestampMs) -> Any:
     if isinstance(value, Long):
         return {"TYPE": "LONG", "VALUE": int(value)}
@@ -296,8 +316,10 @@ def _check_size(message: Message, limit: int) -> None:
 
 def body_bytes(message: Message) -> int:
     """The size of the body: of data to the byte, which costs nothing to know, else with all around it."""
-    kind, data, *_ = message_parts(raw_of(message))
-    return sum(map(len, data)) if kind is _DATA else measure_if_writable(message)
+    kind, data = body_parts(message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message)
+    if kind is not _DATA:
+        return measure_if_writable(message)
+    return len(data[0]) if len(data) == 1 else sum(map(len, data))
 
 
 def data_of(message: Message) -> list[bytes] | None:

@@ -25,9 +25,9 @@ from pairbus.sdk.side import SdkSender
 from pairbus.timers import Timers
 from pairbus.words import PING_CONTENT_TYPE
 
-from .link import SendLink, fate_of
+from .link import SendLink
 from .message import new_id
-from .ticket import Ending, Ticket
+from .ticket import Ending, Ticket, fate_of
 
 T = TypeVar("T")
 _PING_LIFE = timedelta(seconds=1)

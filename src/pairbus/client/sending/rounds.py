@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cached_property
+from typing import Final
 
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
@@ -26,6 +26,7 @@ from pairbus.sdk.failures import describe
 from .link import SdkOperation
 from .ticket import Ending, Ticket
 
+_DONE: Final = Ending.DONE  # see `link.py`
 # What a round may take beyond the time of one attempt.
 _ROUND_REST = 5.0
 # As many messages go in one transfer at most, which all have the fate of one.
@@ -44,11 +45,14 @@ class Consignment:
         self.native = native
         #: Once it is written.
         self.payload: bytes | None = None
+        self._routing: Routing | None = None
 
-    @cached_property
+    @property
     def routing(self) -> Routing:
         """What the service routes it by."""
-        return routing_of(self.native)
+        if self._routing is None:
+            self._routing = routing_of(self.native)
+        return self._routing
 
     def encode(self, limit: int) -> bytes | None:
         """Its bytes; None if the SDK has to write it. Raises what the SDK raises if it cannot be written."""
@@ -190,7 +194,7 @@ class Convoy(Ticket):
 
 def outcome_of(ending: Ending | None, ticket: Ticket) -> AttemptOutcome:
     """How a call to a backlog queue ended."""
-    if ending is Ending.DONE:
+    if ending is _DONE:
         return "ok"
     if not ticket.is_sent:
         return "failed"

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum
-from typing import Any
+from typing import Any, Final
+
+from pairbus.pairing.failures import Fate
+from pairbus.sdk.failures import describe
 
 
 class Ending(Enum):
@@ -19,6 +22,9 @@ class Ending(Enum):
     RESTED = "the rest is over"
 
 
+_DONE: Final = Ending.DONE  # see `link.py`
+
+
 class Ticket:
     """A caller's place in the line. It waits for one thing at a time, and can be called away from that.
 
@@ -29,6 +35,7 @@ class Ticket:
 
     __slots__ = (
         "_called_away",
+        "_cancelling",
         "_ending",
         "_task",
         "_waiter",
@@ -40,13 +47,14 @@ class Ticket:
         "sender",
         "unknown",
         "value",
+        "worked_at",
     )
 
     def __init__(self) -> None:
         self._waiter: asyncio.Future[Ending] | None = None
         self._task: asyncio.Task[Any] | None = None
         self._ending: Ending | None = None
-        self._called_away = 0
+        self._called_away = self._cancelling = 0
         self.is_abandoned = False
         self.failures = 0
         #: Calls that were repeated at once though they may have been done; whoever tells of them resets it.
@@ -55,6 +63,8 @@ class Ticket:
         self.is_sent = False
         #: What the last call was made on, if it came to that.
         self.sender: Any = None
+        #: When that had last done what it was asked to, before the call.
+        self.worked_at: float | None = None
         #: When the last call began; None if it has not come to a call since the ticket joined the line.
         self.called_at: float | None = None
         #: What the SDK gave or raised.
@@ -112,6 +122,7 @@ class Ticket:
         self._task = task
         self._ending = None
         self._called_away = 0
+        self._cancelling = task.cancelling()
 
     def vacate(self) -> Ending | None:
         """Wait in place no more. Why it was called away, if it was; its task is as it was before."""
@@ -120,3 +131,18 @@ class Ticket:
             for _ in range(self._called_away):
                 task.uncancel()
         return self._ending
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Out of a call: whether somebody has cancelled its task, since it began, who is none of ours."""
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > self._cancelling
+
+
+def fate_of(ending: Ending | None, ticket: Ticket) -> Fate:
+    """What became of a call that was made, as a bill sees it. None for a call that was cancelled."""
+    if ending is _DONE:
+        return "taken"
+    is_told = ticket.error is not None and ending is Ending.FAILED
+    fate: Fate = describe(ticket.error).fate if is_told and ticket.error is not None else "unknown"
+    return "unsent" if fate == "unknown" and not ticket.is_sent else fate

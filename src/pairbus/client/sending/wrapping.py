@@ -5,8 +5,9 @@ What is near the limit is measured; all else is known to fit by the size of its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from azure.servicebus import ServiceBusMessageBatch
@@ -14,10 +15,21 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError
 
 from pairbus.amqp.message import encode_data
-from pairbus.pairing.envelope import Natives, compress_body, wrap
+from pairbus.pairing.envelope import Natives, Wrapped, compress_body, wrap
 from pairbus.pairing.headroom import BATCH_RESERVE, CERTAIN_ROOM, check_fit, split_batch
 
-from .message import Message, body_bytes, data_of, measure, message_id_of, natives_of, wrapped_copy
+from .message import (
+    Message,
+    body_bytes,
+    data_of,
+    measure,
+    message_id_of,
+    natives_of,
+    wrapped_copy,
+    wrapped_plainly,
+)
+
+_PLAIN = Natives()
 
 
 class WrappedMessage(NamedTuple):
@@ -48,8 +60,11 @@ class Wrapping(NamedTuple):
 
     def wrap(self, message: Message, scheduled_for: datetime | None) -> WrappedMessage:
         """A message in its envelope; MessageTooLargeForBacklog if it fits none."""
-        natives = natives_of(message, scheduled_for)
-        copy = wrapped_copy(message, wrap(self.path, natives), created_ms=self.now_ms)
+        natives = _PLAIN
+        copy = wrapped_plainly(message, _plain_envelope(self.path)) if scheduled_for is None else None
+        if copy is None:
+            natives = natives_of(message, scheduled_for)
+            copy = wrapped_copy(message, wrap(self.path, natives), created_ms=self.now_ms)
         if body_bytes(message) > self.limit - CERTAIN_ROOM and measure(copy) > self.limit:
             copy = self._compress(message, natives)
         return WrappedMessage(copy, message_id_of(message), natives.session_id)
@@ -62,11 +77,11 @@ class Wrapping(NamedTuple):
         check_fit(self.path, message_id=name, size=size, overhead=0, backlog_limit=self.limit)
         return copy
 
-    def groups(self, wrapped: list[WrappedMessage]) -> Iterator[WrappedGroup]:
+    def groups(self, wrapped: list[WrappedMessage]) -> Iterable[WrappedGroup]:
         """What is sent together, in order."""
-        if len(wrapped) == 1:
-            yield WrappedGroup(wrapped[0].message, wrapped)
-            return
+        return (WrappedGroup(wrapped[0].message, wrapped),) if len(wrapped) == 1 else self._split(wrapped)
+
+    def _split(self, wrapped: list[WrappedMessage]) -> Iterator[WrappedGroup]:
         try:
             yield WrappedGroup(self._batch(wrapped), wrapped)
             return
@@ -85,3 +100,9 @@ class Wrapping(NamedTuple):
         for one in wrapped:
             batch.add_message(one.message)
         return batch
+
+
+@lru_cache(maxsize=1024)
+def _plain_envelope(path: str) -> Wrapped:
+    """That of a message which has nothing but its path to be kept."""
+    return wrap(path, _PLAIN)

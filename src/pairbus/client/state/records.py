@@ -28,7 +28,7 @@ UNANSWERED = "unanswered"
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen, which would make it three times as dear: one a send
 class RedirectRecord:
     """One message that a backlog queue has taken; or may have, if its `outcome` is `UNKNOWN`; or the primary,
     before the backlog has, if it is `UNANSWERED`.
@@ -122,7 +122,7 @@ class SegmentRecords(SegmentLog[RedirectRecord]):
         try:
             if not self._has_adopted:
                 self._adopt()
-            super()._write(rows)
+            self._disk.append(rows, is_synced=self._is_synced)
         except Exception as error:  # noqa: BLE001 - whatever it is, the messages have been taken
             self._disk.lose(len(rows))
             log.error("cannot write redirect records: %s", error, extra={"fields": {"lost": self.lost}})
