@@ -267,7 +267,7 @@ async def test_the_secondary_may_be_cut_in_the_middle(bench: Bench) -> None:
             envelope("orders", f"{index}-{number:04}", session=f"s{number % 7}") for number in range(1500)
         ]
         bench.load(queue, load)
-    pump = bench.pump(queues, max_rate=3000.0, first_back_off=0.05)
+    pump = bench.pump(queues, max_rate=3000.0, first_back_off=0.05, longest_back_off=0.2)
     running = asyncio.create_task(pump.run())
     for count in (200, 700, 1200):
         await eventually(lambda count=count: bench.primary.message_count("orders") >= count)  # type: ignore[misc]
