@@ -18,9 +18,8 @@ Theory of operation
 8. Two wake-ups cost more than a small call. A portal that *lends* its loop has it run by the caller's own
    thread: whoever calls while nobody runs it does so himself until his call is done. The portal's thread has
    it back when nobody has run it for a moment, and at once when somebody waits for a call; with the last call
-   that was waited for it lends the loop again, or a moment later if several have called at once, who would
-   hand it on and on. So one caller needs no wake-up, and many share one thread as before. Between two calls
-   of such a caller the loop stands still for as long as that moment.
+   that was waited for it lends the loop again. So one caller needs no wake-up, and many share one thread as
+   before. Between two calls of such a caller the loop stands still for as long as that moment.
 9. Handlers of signals run on the main thread, and what they raise would end whatever the loop is about. So
    while that thread runs the loop Ctrl-C is put off until the loop has stopped for it, which it does at once;
    who presses it a second time before that has something on the loop that blocks, and gets out of it. With
@@ -251,8 +250,6 @@ class Portal:
         self._calls: set[_Call[Any]] = set()  # that have not ended
         self._arrivals: deque[_Call[Any]] = deque()  # that have not begun
         self._is_told = False  # that there are such
-        self._is_crowded = False  # several have called at once
-        self._is_patient = False  # and are waited for
         self._is_over = False  # the loop is to end
         self._is_ending = False
         self._has_ended = False
@@ -404,7 +401,6 @@ class Portal:
 
     def _take_arrivals(self) -> None:
         self._is_told = False  # before one looks: what comes after that is told of again
-        self._is_crowded = self._is_crowded or len(self._calls) > 1
         while self._arrivals:
             self._begin(self._arrivals.popleft())
 
@@ -415,20 +411,7 @@ class Portal:
     def _end(self, call: _Call[Any]) -> None:
         """A call has ended: its caller has what it runs the loop for, or the next one may run it."""
         self._calls.discard(call)
-        if call is self._lent_for:
-            self._stop()
-        elif call.borrows and not self._calls and not self._is_patient:
-            self._lend_again()
-
-    def _lend_again(self) -> None:
-        """Let the next caller run the loop, but not while several call at once: see rule 8."""
-        self._is_patient = False
-        if self._calls or self._lent_for is not None:
-            return
-        if self._is_crowded:
-            self._is_crowded, self._is_patient = False, True
-            self._loop.call_later(_MOMENT, self._lend_again)
-        else:
+        if call is self._lent_for or (call.borrows and self._lent_for is None and not self._calls):
             self._stop()
 
     def _stop(self) -> None:

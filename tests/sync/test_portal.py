@@ -593,28 +593,3 @@ def test_a_caller_that_is_interrupted_before_it_wakes_the_loop_holds_nobody_up(
             assert call.result(PATIENCE) == 4
         finally:
             portal.close(timeout=PATIENCE)
-
-
-def meet(portal: Portal) -> None:
-    """Two calls at once."""
-    both = asyncio.Barrier(2)
-
-    async def wait_for_the_other() -> None:
-        await both.wait()
-
-    with ThreadPoolExecutor(2) as pool:
-        for call in [pool.submit(portal.run, wait_for_the_other) for _ in range(2)]:
-            call.result(PATIENCE)
-
-
-def test_who_call_at_once_do_not_hand_the_loop_on(lending: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(portal_module, "_MOMENT", 10 * PATIENCE)
-    keeper = lending.call(threading.get_ident)
-    meet(lending)
-    assert {on_a_thread(lambda: lending.run(where)) for _ in range(5)} == {keeper}
-
-
-def test_the_loop_is_lent_again_when_nobody_calls_at_once_any_more(lending: Portal) -> None:
-    keeper = lending.call(threading.get_ident)
-    meet(lending)
-    assert on_a_thread(lambda: borrow(lending)) != keeper
