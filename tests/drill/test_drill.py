@@ -261,7 +261,7 @@ def test_what_its_entity_has_no_room_for_is_put_aside_and_moved_later(played: Pl
     assert [text for text in failures(result) if "never left" not in text] == []
     assert result.drain is not None
     assert (result.drain.waiting, result.drain.moved > 0) == (0, True)
-    assert result.verdict.delivered == 120
+    assert result.verdict.delivered == result.verdict.sent > 0  # a slow machine sends fewer in the time given
 
 
 ORDERS = f"""
