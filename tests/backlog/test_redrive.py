@@ -138,3 +138,16 @@ def test_what_another_one_has_locked_stays_and_is_told(bus: Bus, tmp_path: Path)
 def test_a_duration_that_is_none_is_refused(text: str) -> None:
     done = call("redrive", "--primary-env", "P", "--secondary-env", "S", "--older-than", text)
     assert (done.returncode, "is not a duration such as 90, 15m, 2h or 1d" in done.stderr) == (2, True)
+
+
+def test_a_pace_slower_than_locks_sends_nothing_twice(bus: Bus, tmp_path: Path) -> None:
+    """What waited for its turn under a lock that ends meanwhile would be sent, and come again."""
+    buried = fill(bus, 2, path="gone")
+    Syphon(None, pair_of(bus), state=tmp_path).run(once=True)
+    assert sorted(bus.dead_letters()) == sorted(buried)
+    bus.shorten_locks(5.0)  # no queue has shorter ones
+    done = asyncio.run(redrive(pair_of(bus), bus.backlog, DeadLetterChoice(), max_rate=0.16))
+    back = [one.message_id for queue in bus.backlog for one in messages_in(bus.secondary, queue)]
+    assert sorted(back) == sorted(buried)
+    assert sum(done.redriven.values()) == len(buried)
+    assert bus.dead_letters() == {}

@@ -63,3 +63,5 @@ def test_the_command_says_what_it_takes(tmp_path: Path) -> None:
         assert (done.returncode, said in done.stdout) == (1, True)
         done = call(*words, "--within", "1s", "--tier", "premium", variables=variables)
         assert (done.returncode, "--max-rate 720 --shards 1" in done.stdout) == (0, True)
+        done = call(*words, "--within", "30d", variables=variables)
+        assert "within 30 d: less than 0.01 a second, 1 shard; `pairbus syphon run --once" in done.stdout

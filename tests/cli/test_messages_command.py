@@ -52,6 +52,7 @@ from pairbus.amqp.types import (
 from pairbus.broker import Broker, NamespaceHandle, QueueSettings
 from pairbus.cli.message_form import as_it_was_sent, describe_message, read_line, write_line
 from pairbus.errors import ConfigurationError
+from pairbus.pairing.envelope import ACCOUNTED
 from pairbus.plumbing.files import publish
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import Side
@@ -309,6 +310,16 @@ def test_nothing_is_purged_unasked(here: tuple[str, str], monkeypatch: pytest.Mo
     assert len(done("ls", "orders", *here)) == 1
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     assert call("messages", "purge", "orders", *here).stdout == "orders of contoso: 1 purged\n"
+
+
+def test_an_import_carries_no_mark_of_a_pump_along() -> None:
+    """By it the next pump would take deliveries of the copy for accounted for, and tell of no doubt."""
+    told: dict[Any, Any] = {"x-ms-path": "orders", "size": UByte(7), ACCOUNTED: 2}
+    marked = scan(encode_properties(Properties(message_id="m")) + encode_application_properties(told))
+    exported = read_line(write_line(marked).encode(), 1)
+    assert exported.payload == marked.payload
+    sent = scan(as_it_was_sent(exported)).application_properties_bytes
+    assert sent == encode_application_properties({"x-ms-path": "orders", "size": UByte(7)})
 
 
 def test_an_export_removes_nothing_and_replaces_nothing(here: tuple[str, str], tmp_path: Path) -> None:

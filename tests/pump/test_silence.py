@@ -10,6 +10,7 @@ from collections import Counter
 
 import pytest
 
+from pairbus.pump.amqp_transport import AmqpSource
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pump import Pump, open_transport
 from pairbus.pump.transport import Unit
@@ -150,6 +151,27 @@ async def test_a_stop_is_not_held_up_by_silence(bench: Bench) -> None:
     pump.stop()
     async with asyncio.timeout(PATIENCE):
         await running
+
+
+async def test_what_came_is_given_back_though_nobody_answers_for_the_credit(bench: Bench) -> None:
+    """The namespace is there, and says nothing of this queue. What it has sent must not stay locked."""
+    queue, other = bench.create("orders", count=2)
+    transport = open_transport(bench.pair().secondary.resolve(), PumpOptions(send_timeout=0.5))
+    source, beside = transport.source(queue), transport.source(other)
+    assert isinstance(source, AmqpSource)
+    assert await source.receive(10, 0.0) == []
+    bench.load(queue, [envelope("orders", name) for name in NAMES[:3]])
+    await eventually(lambda: source._receiver.present and len(source._receiver.present.buffer) == 3)
+    bench.secondary.faults.set("silence", entity=queue)
+    stopping = asyncio.create_task(source.stop_receiving())
+    while not stopping.done():
+        assert await beside.peek(0, 1) == []
+    bench.secondary.faults.clear()
+    came = await stopping
+    assert len(came) == bench.locked(queue) == 3
+    assert await source.release(came) == [None] * 3
+    assert bench.locked(queue) == 0
+    await transport.close()
 
 
 @pytest.mark.parametrize("drain", [False, True])

@@ -1,9 +1,9 @@
 """Redriving: dead letters of backlog queues back into play, after their cause was mended.
 
 A dead letter is sent to its backlog queue anew, as it was, and only then taken from the dead letters. A crash
-in between leaves it in both places. Those that are not chosen are held until the end, or they would come
-again and again, and are then given back. What another one has locked, such as a redrive that was killed, does
-not come at all: a peek at the end finds it.
+in between leaves it in both places; whose lock was lost in between comes again, and is not sent again. Those
+that are not chosen are held until the end, or they would come again and again, and are then given back. What
+another one has locked, such as a redrive that was killed, does not come at all: a peek at the end finds it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
@@ -25,13 +26,13 @@ from pairbus.amqp.message import (
     encode_header,
     scan,
 )
-from pairbus.conditions import NOT_FOUND
+from pairbus.conditions import MESSAGE_LOCK_LOST, NOT_FOUND
 from pairbus.pairing.envelope import ACCOUNTED
 from pairbus.pairing.names import path_key
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import PumpPair
 from pairbus.pump.pump import open_transport
-from pairbus.pump.transport import BacklogSource, Delivery, Destination, Transport, Unit
+from pairbus.pump.transport import Delivery, Transport, Unit
 from pairbus.wire.errors import TransportError
 
 from .survey import survey_queues
@@ -53,6 +54,7 @@ class _ChosenLetter(NamedTuple):
     payload: bytes
     reason: str
     path: str
+    number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,26 +108,33 @@ def _by_reason(counts: Counter[tuple[str, str]]) -> Counter[str]:
     return Counter(reason for reason, _ in counts.elements())
 
 
-class _Metronome:
-    """Limits the rate over all queues."""
+class _Pace:
+    """Limits the rate over all queues. Whoever takes messages waits before: a lock may end sooner."""
 
     def __init__(self, rate: float | None) -> None:
         self._rate = rate
         self._next = 0.0
+        self._taking = asyncio.Lock()
 
     @property
     def most(self) -> int:
         """How many may be taken at a time: of a slow pace, a second's worth."""
         return _AT_ONCE if self._rate is None else max(1, min(_AT_ONCE, int(self._rate)))
 
-    async def wait(self, count: int) -> None:
-        """Wait until `count` more may go."""
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait until more may go, and keep others waiting until it is noted how many do."""
         if self._rate is None:
+            yield
             return
-        now = asyncio.get_running_loop().time()
-        begin = max(now, self._next)
-        self._next = begin + count / self._rate
-        await asyncio.sleep(begin - now)
+        async with self._taking:
+            await asyncio.sleep(self._next - asyncio.get_running_loop().time())
+            yield
+
+    def note(self, count: int) -> None:
+        """So many go now."""
+        if self._rate is not None:
+            self._next = max(asyncio.get_running_loop().time(), self._next) + count / self._rate
 
 
 async def survey_dead_letters(
@@ -157,13 +166,14 @@ async def redrive(
     options = options or PumpOptions()
     transport = open_transport(pair.secondary.resolve(), options)
     done = Redriven() if done is None else done
-    pace = _Metronome(max_rate)
+    pace = _Pace(max_rate)
     turns = asyncio.Semaphore(_QUEUES_AT_ONCE)
     seen: dict[str, set[int]] = {queue: set() for queue in queues}
 
     async def take_turn(queue: str) -> None:
         async with turns:
-            await _redrive_queue(transport, queue, choice, done, pace, seen[queue])
+            work = _QueueRedrive(transport, queue, choice, done=done, pace=pace, seen=seen[queue])
+            await work.run()
 
     try:
         # One that fails does not call the others off in the middle of a message.
@@ -195,76 +205,98 @@ async def _count_unseen(
         done.locked += choice.includes(path, reason, age)
 
 
-async def _redrive_queue(
-    transport: Transport,
-    queue: str,
-    choice: DeadLetterChoice,
-    done: Redriven,
-    pace: _Metronome,
-    seen: set[int],
-) -> None:
-    source = transport.source(f"{queue}/{words.DEAD_LETTER_QUEUE}")
-    destination = transport.destination(queue)
-    held: dict[bytes, Delivery] = {}
-    try:
-        while deliveries := await source.receive(pace.most, _WAIT):
-            before = len(seen)
-            chosen = _sort(deliveries, choice, done, held=held, seen=seen)
-            await pace.wait(len(chosen))
-            await _move(source, destination, chosen, done)
-            if len(seen) == before:  # the locks of the first ones have ended, and they come again
+class _QueueRedrive:
+    """The dead letters of one queue."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        queue: str,
+        choice: DeadLetterChoice,
+        *,
+        done: Redriven,
+        pace: _Pace,
+        seen: set[int],
+    ) -> None:
+        self._source = transport.source(f"{queue}/{words.DEAD_LETTER_QUEUE}")
+        self._destination = transport.destination(queue)
+        self._queue = queue
+        self._choice = choice
+        self._done = done
+        self._pace = pace
+        self._seen = seen
+        self._sent: set[int] = set()  # and not taken from the dead letters yet
+        self._held: dict[bytes, Delivery] = {}
+
+    async def run(self) -> None:
+        try:
+            await self._take_all()
+        except TransportError as error:
+            if error.condition != NOT_FOUND:
+                raise
+        finally:
+            left = [*await self._source.stop_receiving(), *self._held.values()]
+            with suppress(TransportError):  # who cannot be reached lets their locks end by itself
+                await self._source.release(left)
+            await self._source.close()
+            await self._destination.close()
+
+    async def _take_all(self) -> None:
+        while True:
+            before = len(self._seen)
+            async with self._pace.turn():
+                deliveries = await self._source.receive(self._pace.most, _WAIT, at_once=True)
+                chosen, sent = self._sort(deliveries)
+                self._pace.note(len(chosen))
+            await self._move(chosen)
+            await self._settle(sent)
+            # Or the locks of the first ones have ended, and they come again.
+            if len(self._seen) == before and not sent:
                 break
-    except TransportError as error:
-        if error.condition != NOT_FOUND:
-            raise
-    finally:
-        await source.release([*await source.stop_receiving(), *held.values()])
-        await source.close()
-        await destination.close()
+        if self._sent:
+            raise TransportError(
+                MESSAGE_LOCK_LOST,
+                f"{len(self._sent):,} messages went back into {self._queue} and could not be taken from its "
+                "dead letters: look before you redrive these again",
+            )
 
+    def _sort(self, deliveries: Sequence[Delivery]) -> tuple[list[_ChosenLetter], list[_ChosenLetter]]:
+        """Those that are meant, and those that have been sent; the others are held."""
+        chosen: list[_ChosenLetter] = []
+        sent: list[_ChosenLetter] = []
+        now = time.time()
+        for delivery in deliveries:
+            number, path, reason, enqueued, payload = _read(delivery)
+            path, age, is_new = path_key(path), now - enqueued, number not in self._seen
+            self._seen.add(number)
+            if is_new:
+                self._done.see(reason, path, age)
+            is_sent = number in self._sent
+            if payload is not None and (is_sent or self._choice.includes(path, reason, age)):
+                found = _ChosenLetter(delivery, payload, reason, path, number)
+                (sent if is_sent else chosen).append(found)
+                continue
+            self._held[delivery.lock_token] = delivery
+            if is_new:
+                self._done.left_by_path[reason, path] += 1
+        return chosen, sent
 
-def _sort(
-    deliveries: Sequence[Delivery],
-    choice: DeadLetterChoice,
-    done: Redriven,
-    *,
-    held: dict[bytes, Delivery],
-    seen: set[int],
-) -> list[_ChosenLetter]:
-    """Those that are meant, with what to send; the others are held."""
-    chosen = []
-    now = time.time()
-    for delivery in deliveries:
-        number, path, reason, enqueued, payload = _read(delivery)
-        path, age, is_new = path_key(path), now - enqueued, number not in seen
-        seen.add(number)
-        if is_new:
-            done.see(reason, path, age)
-        if payload is not None and choice.includes(path, reason, age):
-            chosen.append(_ChosenLetter(delivery, payload, reason, path))
-            continue
-        held[delivery.lock_token] = delivery
-        if is_new:
-            done.left_by_path[reason, path] += 1
-    return chosen
+    async def _move(self, chosen: Sequence[_ChosenLetter]) -> None:
+        outcomes = await self._destination.send([Unit([one.payload]) for one in chosen]) if chosen else []
+        fates = list(zip(chosen, outcomes, strict=True))
+        taken = [one for one, outcome in fates if outcome is None]
+        self._sent.update(one.number for one in taken)
+        self._done.by_path.update((one.reason, one.path) for one in taken)
+        await self._settle(taken)
+        failed = [(one.delivery, outcome) for one, outcome in fates if outcome is not None]
+        if failed:
+            await self._source.release([delivery for delivery, _ in failed])
+            raise failed[0][1]
 
-
-async def _move(
-    source: BacklogSource,
-    destination: Destination,
-    chosen: Sequence[_ChosenLetter],
-    done: Redriven,
-) -> None:
-    outcomes = await destination.send([Unit([one.payload]) for one in chosen]) if chosen else []
-    taken = [one for one, outcome in zip(chosen, outcomes, strict=True) if outcome is None]
-    await source.complete([one.delivery for one in taken])
-    done.by_path.update((one.reason, one.path) for one in taken)
-    failed = [
-        (one.delivery, outcome) for one, outcome in zip(chosen, outcomes, strict=True) if outcome is not None
-    ]
-    if failed:
-        await source.release([delivery for delivery, _ in failed])
-        raise failed[0][1]
+    async def _settle(self, sent: Sequence[_ChosenLetter]) -> None:
+        """Take those from the dead letters that were sent. Whose lock was lost comes again."""
+        outcomes = await self._source.complete([one.delivery for one in sent]) if sent else []
+        self._sent -= {one.number for one, outcome in zip(sent, outcomes, strict=True) if outcome is None}
 
 
 def _read(delivery: Delivery) -> tuple[int, str, str, float, bytes | None]:

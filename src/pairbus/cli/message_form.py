@@ -4,8 +4,8 @@
    that properties, kinds of bodies and types are what they were, to the byte.
 2. Everything beside it is made from it, for people and for `jq`. A line whose words say another thing than
    its `amqp` was edited, and is refused: nobody would notice that the edit was in vain.
-3. What a namespace writes on a message (number, times, state, how often it was delivered) is shown, and is
-   not sent: the next namespace writes its own.
+3. What a namespace writes on a message (number, times, state, how often it was delivered), or a pump on that
+   behalf, is shown, and is not sent: the next namespace writes its own.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.message import (
     MessageSections,
     encode_annotations,
+    encode_application_properties,
     encode_delivery_annotations,
     encode_header,
     scan,
 )
 from pairbus.amqp.types import Array, Described, Timestamp
 from pairbus.errors import ConfigurationError
+from pairbus.pairing.envelope import ACCOUNTED
 from pairbus.pairing.names import id_text
 from pairbus.plumbing.json_text import parse_json
 
@@ -114,10 +116,19 @@ def as_it_was_sent(sections: MessageSections) -> bytes:
             encode_delivery_annotations(delivery) if delivery else b"",
             encode_annotations(kept) if kept else b"",
             sections.properties_bytes,
-            sections.application_properties_bytes,
+            _without_mark(sections),
             sections.body_bytes,
         )
     )
+
+
+def _without_mark(sections: MessageSections) -> bytes:
+    """Deliveries are counted anew, and none of them is accounted for."""
+    told = sections.application_properties_bytes
+    if ACCOUNTED.encode() not in told:
+        return told
+    own = {key: value for key, value in sections.application_properties.items() if key != ACCOUNTED}
+    return encode_application_properties(own) if own else b""
 
 
 def _body(sections: MessageSections) -> dict[str, Any]:

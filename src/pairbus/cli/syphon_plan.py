@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pairbus.backlog.schedule import PlanTier
 
 _USUAL_RATE = 2000.0
+# What is less is told as such, not as a row of noughts.
+_LEAST_RATE = 0.01
 
 
 @examples(
@@ -102,7 +104,7 @@ def plan_command(
     else:
         _print_plan(plan)
         if needed is not None:
-            takes = f"{needed.rate:,.1f} a second, {counted(needed.shards, 'shard', 'shards')}"
+            takes = f"{_rate(needed.rate)} a second, {counted(needed.shards, 'shard', 'shards')}"
             click.echo(f"within {time_span(needed.within)}: {takes}; {needed.advice}")
     return FOUND if plan.poison or (needed is not None and not needed.is_possible) else 0
 
@@ -130,4 +132,6 @@ def _print_plan(plan: BacklogPlan) -> None:
 
 
 def _rate(rate: float) -> str:
+    if 0 < rate < _LEAST_RATE:
+        return f"less than {_LEAST_RATE}"
     return f"{rate:,.0f}" if rate >= 10 or rate == round(rate) else f"{rate:.3g}"

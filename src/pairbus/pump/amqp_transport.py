@@ -6,6 +6,7 @@ import asyncio
 import math
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
@@ -268,12 +269,9 @@ class AmqpSource:
         link = self._receiver.present
         if link is None:
             return []
-        try:
+        with suppress(TransportError):
             await link.drain(self._transport.timeout)
-        finally:
-            left = [Delivery(event.payload, event.tag, (link, event.delivery_id)) for event in link.buffer]
-            link.buffer.clear()
-        return left
+        return self._take(link, len(link.buffer))
 
     # -- settling
 

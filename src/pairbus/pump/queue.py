@@ -549,10 +549,7 @@ class QueuePump:
         self._is_stopping = True
         if self._wake is not None:
             self._wake.cancel()
-        left: list[Delivery] = []
-        with contextlib.suppress(TransportError):
-            left = await self._source.stop_receiving()
-        await self._give_back(left)
+        await self._give_back(await self._source.stop_receiving())
         self._count()
         self._station.note_asking(-1)
         while self._tasks:

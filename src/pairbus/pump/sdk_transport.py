@@ -177,8 +177,8 @@ class SdkSource:
             return []
         try:
             return self._note_received(await self._receiving)
-        except ServiceBusError as error:
-            raise as_error(error) from error
+        except ServiceBusError:
+            return []
         finally:
             self._receiving = None
 

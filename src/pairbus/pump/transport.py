@@ -12,7 +12,8 @@ The contract, which one suite of tests holds against every transport:
    message is one empty receive on the service's bill.
 3. A lock outlives the link that it was got on: what was received can be settled after the link was lost
    (save by the SDK, where it comes again).
-4. `stop_receiving` takes back credit that is granted; what came in the meantime is returned.
+4. `stop_receiving` takes back credit that is granted; what came in the meantime is returned, also where the
+   link is lost or nobody answers: by rule 3 it can still be given back.
 5. `release` gives messages back as far as the service can, without counting the delivery.
 6. What a pump gives back, or puts aside, and has accounted for (`Delivery.accounted`) is marked as such where
    that counts as a delivery, so that the next pump does not take it for one that a dead pump may have sent.
