@@ -4,6 +4,7 @@ import pytest
 
 from pairbus.amqp.errors import UsageError
 from pairbus.amqp.events import Closed, LinkAttached, LinkDetached, LinkFlowed, Settled, TransferReceived
+from pairbus.amqp.frames import decode_performative
 from pairbus.amqp.limits import CodecLimits
 from pairbus.amqp.link import Link, LinkState
 from pairbus.amqp.performatives import (
@@ -518,3 +519,44 @@ def test_a_handle_is_used_again() -> None:
         link.detach()
         wire.pump()
     assert len(wire.server_all(TransferReceived)) == 10
+
+
+def test_a_credit_beyond_32_bits_is_as_much_as_can_be_told() -> None:
+    """A receiver that says to have come further than we have, and asks to be told what we know."""
+    peer = Peer().open().begin().attach(receiver=True)
+    flow = Flow(
+        next_incoming_id=0,
+        incoming_window=9,
+        next_outgoing_id=0,
+        outgoing_window=9,
+        handle=0,
+        delivery_count=7,
+        link_credit=0xFFFFFFFF,
+        echo=True,
+    )
+    peer.send(flow)
+    assert peer.answer(Flow).link_credit == _link(peer).credit == 0xFFFFFFFF
+
+
+LONG_ERROR = AmqpError("amqp:not-allowed", "Wörter " * 200)
+
+
+@pytest.mark.parametrize("of", ["delivery", "link", "session", "connection"])
+def test_a_reason_is_cut_to_what_the_peers_frames_hold(of: str) -> None:
+    peer = Peer().open(max_frame_size=512).begin().attach()
+    peer.transfer()
+    link = _link(peer)
+    if of == "delivery":
+        link.settle(0, Rejected(LONG_ERROR))
+    elif of == "link":
+        link.detach(LONG_ERROR)
+    elif of == "session":
+        link.session.end(LONG_ERROR)
+    else:
+        peer.machine.close(LONG_ERROR)
+    frame = peer.machine.data_to_send()
+    assert 500 < len(frame) <= 512
+    answer, _ = decode_performative(frame, 8, len(frame))
+    error = answer.state.error if of == "delivery" else answer.error
+    assert error.condition == LONG_ERROR.condition
+    assert LONG_ERROR.description.startswith(error.description)

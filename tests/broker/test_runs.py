@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from pairbus.amqp.events import LinkDetached, LinkFlowed, Settled, TransferReceived
 from pairbus.amqp.link import Link
 from pairbus.amqp.message import Properties, encode_data, encode_properties
-from pairbus.amqp.performatives import ACCEPTED, RELEASED, Accepted, Rejected
+from pairbus.amqp.performatives import ACCEPTED, RELEASED, Accepted, Disposition, Modified, Rejected
 from pairbus.amqp.sasl import SaslClient
+from pairbus.amqp.types import Symbol
 from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.links.receiving_endpoint import BATCH_FORMAT
@@ -201,3 +202,13 @@ def test_completions_are_answered_one_by_one(bus: Bus, client: RawClient, togeth
     tallies = {kind: count for kind, count, _, _ in counts(bus, "together")}
     assert (tallies["complete"], tallies["release"], tallies["delivery"]) == (11, 1, 12)
     assert len(contents(bus, "together")) == 1
+
+
+def test_an_echo_carries_nothing_of_what_it_echoes(bus: Bus, client: RawClient) -> None:
+    """That may be more than a frame of the client's holds."""
+    client.send(client.attach("alone", sends=True), KINDS["plain"][0])
+    delivery = client.receive(client.attach("alone", sends=False))
+    outcome = Modified(True, True, {Symbol("note"): "x" * 5000})
+    delivery.link.session.send(Disposition(True, delivery.delivery_id, state=outcome))
+    client.flush()
+    assert client.await_event(Settled).state == Modified(True, True)

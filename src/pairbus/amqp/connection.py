@@ -570,7 +570,7 @@ class Connection:
 
     def _send_close(self, error: AmqpError | None) -> None:
         self._send_open()  # the standard has no close without an open before it
-        self.write(frames.encode_frame(0, Close(error)))
+        self.write(frames.encode_within(self.remote_max_frame_size, 0, Close(error)))
 
     def _fail(self, fault: ProtocolError) -> None:
         """The peer broke the protocol: say so in the form that the state allows, and be done."""

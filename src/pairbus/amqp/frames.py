@@ -14,6 +14,7 @@ from .composites import Composite, class_of, encode_composite, from_fields
 from .decoding import decode
 from .errors import DecodeError, ProtocolError
 from .limits import MAX_PERFORMATIVE
+from .performatives import with_shorter_error
 from .types import Described
 
 AMQP_FRAME, SASL_FRAME = 0, 1
@@ -34,6 +35,14 @@ def encode_frame(
     """One whole frame."""
     body = encode_composite(performative)
     return pack_header(HEADER_SIZE + len(body) + len(payload), 2, kind, channel) + body + payload
+
+
+def encode_within(limit: int, channel: int, performative: Composite) -> bytes:
+    """One whole frame. If it is above the limit, the text of its error, which is for people, is cut."""
+    frame = encode_frame(channel, performative)
+    if len(frame) <= limit:
+        return frame
+    return encode_frame(channel, with_shorter_error(performative, len(frame) - limit))
 
 
 def check_header(size: int, doff: int, kind: int, *, limit: int, expected: int) -> None:

@@ -261,7 +261,7 @@ class Link:
         if self.is_sender:
             # A receiver that has not yet seen our attach does not know the count (part 2.7.4).
             ahead = 0 if flow.delivery_count is None else serial_gap(flow.delivery_count, self.delivery_count)
-            self.credit = max(0, ahead + (flow.link_credit or 0))
+            self.credit = min(MASK, max(0, ahead + (flow.link_credit or 0)))
         elif flow.delivery_count is not None:
             used = serial_gap(flow.delivery_count, self.delivery_count)
             if used > 0:

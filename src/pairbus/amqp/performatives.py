@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .composites import (
@@ -321,6 +321,21 @@ class Close(Composite):
     """Last frame of each side."""
 
     error: AmqpError | None = None
+
+
+def with_shorter_error(performative: Composite, excess: int) -> Composite:
+    """The same, with so many bytes less in the description of its error, if it has one."""
+    if isinstance(performative, Detach | End | Close) and performative.error is not None:
+        return replace(performative, error=_shortened(performative.error, excess))
+    if isinstance(performative, Disposition) and isinstance(performative.state, Rejected):
+        error = performative.state.error
+        return replace(performative, state=Rejected(error and _shortened(error, excess)))
+    return performative
+
+
+def _shortened(error: AmqpError, excess: int) -> AmqpError:
+    text = error.description.encode()
+    return replace(error, description=text[: max(0, len(text) - excess)].decode(errors="ignore"))
 
 
 @composite(0x40, "amqp:sasl-mechanisms:list", SYMBOLS)

@@ -28,7 +28,7 @@ from .composites import Composite
 from .errors import ProtocolError, SessionViolation, UsageError
 from .events import LinkFlowed, ProtocolEvent, SessionBegun, SessionEnded
 from .fastframes import encode_flow
-from .frames import encode_frame
+from .frames import encode_within
 from .inbox import Inbox
 from .limits import CodecLimits
 from .link import Link
@@ -104,7 +104,7 @@ class Session:
 
     def send(self, performative: Composite) -> None:
         """Queue one frame on our channel."""
-        self.write(encode_frame(self.channel, performative))
+        self.write(encode_within(self.frame_limit, self.channel, performative))
 
     def send_begin(self) -> None:
         self.send(

@@ -5,9 +5,9 @@ Rules
    rotation.
 2. The delivery tag is the lock token; without a lock it is empty. A settlement names a delivery; the token
    behind it is given to the engine.
-3. A settlement that is not yet settled waits for its echo: the same outcome, settled. An echo of `rejected`
-   carries no error, because to the SDKs an error there means that the settlement failed. Who settled a range
-   is answered in ranges, and nobody else: the Python SDK waits longer for an echo that is shared.
+3. A settlement that is not yet settled waits for its echo: the same outcome, settled, and nothing that it
+   carried: to the SDKs an error in an echo of `rejected` means that the settlement failed. Who settled a
+   range is answered in ranges, and nobody else: the Python SDK waits longer for an echo that is shared.
 4. A credit grant that ends (drained, renewed, detached) without a delivery is one empty receive, and is
    billed.
 5. A link that goes leaves its messages locked until their locks end, as Azure does; a session that goes gives
@@ -25,13 +25,13 @@ from pairbus.amqp.events import LinkFlowed, ProtocolEvent, Settled
 from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import (
     ACCEPTED,
+    RELEASED,
     Accepted,
     AmqpError,
     DeliveryOutcome,
     DeliveryState,
     Modified,
     Rejected,
-    Released,
     TransactionalState,
 )
 from pairbus.broker.contents import MOST_NEEDED, check_at_hand
@@ -291,7 +291,7 @@ class SendingEndpoint(LinkEndpoint):
             if transaction is not None and is_settled:
                 transaction.doom = refused  # nobody can be told otherwise
             return Rejected(AmqpError(refused.condition, refused.description, {}))
-        return TransactionalState(state.txn_id, _REJECTED_ECHO if isinstance(outcome, Rejected) else outcome)
+        return TransactionalState(state.txn_id, _echo(outcome))
 
     def _settling(self, token: uuid.UUID, outcome: DeliveryOutcome) -> NotedSettlement:
         kept = KeptOutcome(outcome)
@@ -383,27 +383,32 @@ class SendingEndpoint(LinkEndpoint):
             case Accepted():
                 self._count(OperationKind.COMPLETE)
                 self.queue.complete(token, now)
-                return state
             case Rejected():
                 self._count(OperationKind.DEAD_LETTER)
                 reason, description, changes = _dead_letter_info(state.error)
                 self.queue.dead_letter(token, now, reason=reason, description=description, properties=changes)
-                return _REJECTED_ECHO
             case Modified() if state.undeliverable_here:
                 self._count(OperationKind.DEFER)
                 self.queue.defer(token, now, properties=_changes(state.message_annotations))
-                return state
             case Modified():
                 self._count(OperationKind.ABANDON)
                 self.queue.abandon(token, now, properties=_changes(state.message_annotations))
-                return state
             case _:
                 self._count(OperationKind.RELEASE)
                 self.queue.release(token, now)
-                return Released()
+        return _echo(state)
 
     def _count(self, kind: OperationKind) -> None:
         self._host.counters.count(self.path, self.peer.name, kind=kind)
+
+
+def _echo(state: Any) -> DeliveryOutcome:
+    """An outcome as it is echoed: without what it carries, which may be more than a frame of the client's."""
+    if isinstance(state, Rejected):
+        return _REJECTED_ECHO
+    if isinstance(state, Modified):
+        return Modified(state.delivery_failed, state.undeliverable_here)
+    return ACCEPTED if isinstance(state, Accepted) else RELEASED
 
 
 def _refusal(refused: Refused) -> Rejected:
