@@ -12,6 +12,7 @@ from pairbus.cost.sheet import default_sheet
 from pairbus.dashboard.money import MoneySum
 from pairbus.ledger.operations import KIND
 from pairbus.ledger.segment import SegmentWriter, closed_segments
+from pairbus.spark import day_brief
 from pairbus.spark.day_brief import DayDraft
 from pairbus.spark.segment_rows import parse_segment, split_days
 
@@ -92,3 +93,20 @@ def test_what_a_report_has_taken_in_and_not_yet_removed_counts_once(records: Pat
     assert money.read(now=NOW)["units"] == before["units"]
     write(records, [operation(7, int(NOW) // 60 * 60)])
     assert money.read(now=NOW)["units"] == before["units"] + 10_000_000
+
+
+def test_days_that_a_report_writes_anew_are_read_anew(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it had listed is gone when it is read, and nothing is missing from the sum for that."""
+    take_in(records)
+    before = MoneySum(records, default_sheet()).read(now=NOW)
+    listed = day_brief.newest_days
+
+    def list_beside_a_report(directory: Path) -> dict[str, tuple[Path, int]]:
+        found = listed(directory)
+        for path, number in found.values():
+            if number == 1:
+                path.rename(path.with_name(path.name.replace("000001", "000002")))
+        return found
+
+    monkeypatch.setattr(day_brief, "newest_days", list_beside_a_report)
+    assert MoneySum(records, default_sheet()).read(now=NOW) == before

@@ -25,6 +25,7 @@ from pairbus.cost.system import System
 from pairbus.ledger.operations import KIND, find_gaps, read_operations, sight_outages
 from pairbus.ledger.segment import SegmentWriter, closed_segments
 from pairbus.spark.bill import bill_ledger
+from pairbus.spark.ledger_table import LedgerTable
 from pairbus.spark.operations import take_segments
 from pairbus.stages import Stage
 from pairbus.stores.store import open_store
@@ -224,6 +225,28 @@ def test_what_comes_late_or_twice_is_counted_once(spark: Any, expected: Report, 
     # Segments of lines that cannot be read are of another month; what contradicts others has its own time.
     before = [row for row in CONTRADICTIONS if row.get("minute", 0) < FIRST + 2 * 86400]
     assert on_spark(spark, records, month="2026-10").bad_rows == len(before) > 0
+
+
+def test_a_report_beside_one_that_takes_segments_in_misses_no_day(
+    spark: Any, expected: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The days that it is about to read are written anew and removed."""
+    records = tmp_path / "records"
+    rows = [*ROWS, *BAD]
+    write(records, rows[::2], torn=True)
+    take_segments(spark, records, now=NOW)
+    late = iter([rows[1::2]])
+    opened = LedgerTable.open
+
+    def open_beside_another(*given: Any, **options: Any) -> LedgerTable:
+        ledger = opened(*given, **options)
+        for some in late:
+            write(records, some)
+            take_segments(spark, records, now=NOW)
+        return ledger
+
+    monkeypatch.setattr(LedgerTable, "open", open_beside_another)
+    assert on_spark(spark, records).to_dict() == expected.to_dict()
 
 
 class Borrowed:

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -105,13 +106,12 @@ class MoneySum:
         except ModuleNotFoundError:  # the dashboard can do without it, and says since when it counts
             return _Taken()
         first = day_at(since - 1)
-        newest = [path for day, (path, _) in newest_days(records).items() if day >= first]
-        kept: dict[Path, _Taken] = {}
-        for path in newest:
-            try:
-                kept[path] = self._days.get(path) or _read_day(path, now=now)
-            except FileNotFoundError:  # it is being written anew
-                continue
+        kept, newest = self._days, list[Path]()
+        # Again, if a report has written days anew meanwhile: of what it removes a part may have been read.
+        while newest != (again := [one for day, (one, _) in newest_days(records).items() if day >= first]):
+            newest = again
+            with suppress(FileNotFoundError):
+                kept = {path: self._days.get(path) or _read_day(path, now=now) for path in newest}
         self._days = kept
         return _Taken(
             uses=[one for day in kept.values() for one in day.uses if one.minute <= latest_at(now)],

@@ -131,6 +131,11 @@ _take_texts = {
 _ALL_COLUMNS = tuple(dict.fromkeys(name for columns in _COLUMNS.values() for name in columns))
 
 
+def lock_of(directory: Path) -> Path:
+    """Its holder alone changes what there is of the ledger in a directory, but for open segments."""
+    return directory / f".{KIND}.lock"
+
+
 def parse_row(row: Mapping[str, Any]) -> LedgerRow | None:
     """Parse a row of a segment; None if it cannot be billed."""
     kind = row.get("row")

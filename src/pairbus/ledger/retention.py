@@ -35,6 +35,7 @@ from .generation import (
     write_generation,
 )
 from .operations import KIND as OPERATIONS
+from .operations import lock_of as lock_of_ledger
 from .receipts import KIND as RECEIPTS
 from .segment import closed_segments, parse_lines
 from .store_compaction import covered_by, delete_old, manifest_name
@@ -44,7 +45,6 @@ from .store_files import StoreFiles, begin_anew, day_at, day_of
 REDIRECTS = "redirects"
 DAY = 86_400.0
 _MOVED = "moved"
-_LEDGER_LOCK = f".{OPERATIONS}.lock"
 _LEDGER_DAY = re.compile(rf"^{OPERATIONS}-(\d{{4}}-\d\d)-\d\d-\d{{6}}\.parquet$")
 # Of a time that calendars can tell.
 _LEDGER_OBJECT = re.compile(rf"^{OPERATIONS}-(\d{{13,14}})-.+\.jsonl$")
@@ -254,7 +254,7 @@ def _trim_table(directory: Path, before: float) -> int:
 
 def _trim_ledger(directory: Path, before: float) -> int:
     month = day_at(before)[:7]
-    with hold_alone(directory / _LEDGER_LOCK) as lock:
+    with hold_alone(lock_of_ledger(directory)) as lock:
         if lock is None:
             return 0
         days = [path for path in directory.iterdir() if _is_before(path.name, month)]

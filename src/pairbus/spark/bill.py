@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,9 +23,10 @@ from pairbus.cost.outages import Outage, OutageBook, merge_outages
 from pairbus.cost.report import WAYS, Report, Share, Tick, make_report, step_for
 from pairbus.cost.sheet import PriceSheet
 from pairbus.cost.system import System
-from pairbus.ledger.operations import find_gaps, sight_outages
+from pairbus.ledger.operations import find_gaps, lock_of, sight_outages
+from pairbus.ledger.rereading import read_steadily
 from pairbus.stages import Stage
-from pairbus.stores.places import RecordPlace
+from pairbus.stores.places import RecordPlace, StoreUri
 
 from .bill_lines import KEY, NUMBERS, BillLines
 from .day_brief import judge_marks
@@ -59,15 +61,40 @@ def bill_ledger(
     out: Path | None = None,
 ) -> BillRun:
     """Take in what is new, and bill all, or one month (`2026-11`); with `out` lines go there, too."""
-    terms = terms or BillTerms()
     intake = take_segments(spark, records, now=now)
-    ledger = LedgerTable.open(spark, records, now=now)
+    reckon = partial(
+        _reckon,
+        sheet=sheet,
+        terms=terms or BillTerms(),
+        system=system,
+        span=BillSpan.of_month(month),
+        out=out,
+    )
+    if isinstance(records, StoreUri):
+        return BillRun(reckon(LedgerTable.open(spark, records, now=now)), intake)
+    report = read_steadily(
+        lambda: LedgerTable.open(spark, records, now=now),
+        reckon,
+        lock=lock_of(records),
+        directory=records,
+        rival="another report on the ledger",
+    )
+    return BillRun(report, intake)
+
+
+def _reckon(
+    ledger: LedgerTable,
+    *,
+    sheet: PriceSheet,
+    terms: BillTerms,
+    system: System | None,
+    span: BillSpan,
+    out: Path | None,
+) -> Report:
     if ledger.is_empty:
         nothing: dict[str, list[Share]] = {way: [] for way in WAYS}
-        return BillRun(
-            make_report(sheet, months=[], shares=nothing, outages=[], timeline=[], hours=[]), intake
-        )
-    span = BillSpan.of_month(month)
+        return make_report(sheet, months=[], shares=nothing, outages=[], timeline=[], hours=[])
+    now = ledger.now
     marks = judge_marks(ledger.marks(), now=now, since=span.since, before=span.before)
     outages = merge_outages(sight_outages(marks.outages, marks.writers, now=now, patience=_PATIENCE))
     gaps = find_gaps(marks.writers, now=now, patience=_PATIENCE)
@@ -76,7 +103,7 @@ def bill_ledger(
         # In one file: so whoever opens the lines wants them, and the driver reads them once.
         _sum_up(usage, terms).coalesce(1).sortWithinPartitions(*KEY).write.parquet(str(draft))
         lines = BillLines.price(draft, sheet, same_region=terms.same_region, out=out)
-    report = make_report(
+    return make_report(
         sheet,
         months=lines.months,
         shares=lines.shares,
@@ -87,7 +114,6 @@ def bill_ledger(
         bad_rows=marks.bad,
         system=system,
     )
-    return BillRun(report, intake)
 
 
 @contextmanager

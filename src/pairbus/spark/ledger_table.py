@@ -55,8 +55,11 @@ class LedgerTable(NamedTuple):
     """Days that have a brief, and all other rows."""
 
     spark: SparkSession
+    records: RecordPlace
     days: list[Path]
     rows: DataFrame | None
+    #: Days that have no brief.
+    rest: list[Path]
     #: By what time what is dated later is a wrong clock's.
     now: float
 
@@ -67,7 +70,11 @@ class LedgerTable(NamedTuple):
         brief = [day for day in days if has_brief(day)]
         rest = [day for day in days if day not in brief]
         rows = load_days(spark, rest) if isinstance(records, Path) else load_objects(spark, records)
-        return cls(spark, brief, rows, now)
+        return cls(spark, records, brief, rows, rest, now)
+
+    def are_there(self) -> bool:
+        """Whether no day of it has been removed, or replaced."""
+        return sorted(day_directories(self.records)) == sorted([*self.days, *self.rest])
 
     @property
     def is_empty(self) -> bool:

@@ -10,7 +10,8 @@
    of a day the newest generation counts. Only then are segments and older generations removed.
 3. A line that cannot be read stays in the table as a bad row, with its text, so that it is shown in every
    report and not only in the first one.
-4. One run takes segments at a time; another one that comes meanwhile reports on what there is.
+4. One run takes segments at a time; another one that comes meanwhile reports on what there is, and anew if
+   the former has replaced days of it.
 5. In an object store nothing is taken in: its objects are read each time, and each row counts once.
 """
 
@@ -28,7 +29,7 @@ import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from pairbus.ledger.operations import KIND, is_dated
+from pairbus.ledger.operations import KIND, is_dated, lock_of
 from pairbus.ledger.segment import adopt_segments, closed_segments
 from pairbus.ledger.store_files import begin_anew
 from pairbus.plumbing.files import hold_alone, publish_directory
@@ -50,7 +51,6 @@ _SMALL = 100 << 20
 _BYTES_A_PART = 256 << 20
 _ROWS_AT_ONCE = 40_000
 _FRESH = f".{KIND}-fresh"
-_LOCK = f".{KIND}.lock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,9 +105,9 @@ def load_objects(spark: SparkSession, place: StoreUri) -> DataFrame | None:
 def read_operations(spark: SparkSession, records: RecordPlace, *, now: float) -> DataFrame:
     """All rows, each once, taken in or not. What a clock dated that was wrong by years is a bad row."""
     if isinstance(records, StoreUri):
-        table, segments = load_objects(spark, records), []
-    else:
-        table, segments = load_days(spark, day_directories(records)), closed_segments(records, KIND)
+        segments, table = [], load_objects(spark, records)
+    else:  # in this order: what is no segment any more is in its day then
+        segments, table = closed_segments(records, KIND), load_days(spark, day_directories(records))
     rows = spark.createDataFrame([], _TABLE_DDL)
     if table is not None:
         rows = rows.unionByName(table)
@@ -121,7 +121,7 @@ def take_segments(spark: SparkSession, records: RecordPlace, *, now: float) -> S
     """Take all closed segments into the table."""
     if isinstance(records, StoreUri) or not records.is_dir():
         return SegmentIntake()
-    with hold_alone(records / _LOCK) as lock:
+    with hold_alone(lock_of(records)) as lock:
         if lock is None:
             return SegmentIntake()
         adopted = len(adopt_segments(records, KIND))

@@ -17,8 +17,7 @@ In an object store
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -27,18 +26,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pairbus.errors import PairbusError
 from pairbus.ledger.chain import LINK_MARK, ChainAudit, HeadFile
 from pairbus.ledger.columns import LAST_MOMENT, cells_of, columns_of
 from pairbus.ledger.generation import Compaction, Manifest, TableRead, lock_of
 from pairbus.ledger.plain_compaction import compact_directory
 from pairbus.ledger.receipts import KIND, NEEDED, OUTCOMES, Receipt
 from pairbus.ledger.record_files import RecordFiles
+from pairbus.ledger.rereading import read_steadily
 from pairbus.ledger.segment import adopt_segments
 from pairbus.ledger.silence import tell_behind, tell_silent
 from pairbus.ledger.store_compaction import WrittenDays, compact_store
 from pairbus.ledger.store_files import StoreFiles, begin_anew, day_of
-from pairbus.plumbing.files import hold_alone
 from pairbus.stores.parquet_files import can_read
 from pairbus.stores.places import RecordPlace, StoreUri, parse_place
 from pairbus.stores.store import open_store
@@ -55,9 +53,6 @@ _SEGMENT_DDL = ddl_of(_COLUMNS.values())
 _TABLE_DDL = ddl_of(_COLUMNS.values(), moments="timestamp")
 # What is added up where there are several rows for a message.
 _SUMS = ("unsure", "repeats")
-# Compactions are minutes apart: a reader that meets so many in a row locks them out.
-_READINGS = 5
-_PATIENCE = 60.0
 
 
 class ReceiptsRead(NamedTuple):
@@ -80,31 +75,13 @@ def read_receipts(spark: SparkSession, records: RecordPlace, *, is_audited: bool
     if isinstance(records, StoreUri):
         store = open_store(records)
         return begin_anew(store, lambda: _read_store(spark, records, is_audited=is_audited))
-    with ExitStack() as kept_out:
-        for reading in range(_READINGS + 1):
-            if reading == _READINGS:
-                kept_out.enter_context(_keep_out_compactions(records))
-            files = None
-            try:
-                files = RecordFiles.list(records, KIND, is_audited=is_audited, probe=can_read)
-                found = _read(spark, files, is_audited=is_audited)
-            except Exception as error:
-                # What was to be read may have been removed, by the time that it was listed or later.
-                is_there = files.are_there() if files else not isinstance(error, FileNotFoundError)
-                if is_there or reading == _READINGS:
-                    raise
-                continue
-            if files.are_there():
-                return found
-    raise PairbusError(f"the receipts in {records} change while nobody should change them")
-
-
-@contextmanager
-def _keep_out_compactions(records: Path) -> Iterator[None]:
-    with hold_alone(lock_of(records), patience=_PATIENCE) as lock:
-        if lock is None:
-            raise PairbusError(f"a compaction of the receipts in {records} does not end; try again")
-        yield
+    return read_steadily(
+        lambda: RecordFiles.list(records, KIND, is_audited=is_audited, probe=can_read),
+        lambda files: _read(spark, files, is_audited=is_audited),
+        lock=lock_of(records),
+        directory=records,
+        rival="a compaction of receipts",
+    )
 
 
 def _read(spark: SparkSession, files: RecordFiles, *, is_audited: bool) -> ReceiptsRead:
