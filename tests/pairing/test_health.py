@@ -53,7 +53,7 @@ def give(health: EntityHealth, given: Input) -> tuple[Effect, ...]:
             return health.record("a", REFUSED, now=101, reason="disabled")
         case Input.INTERVAL_ELAPSED:
             health.begin("a", 101)
-            return health.tick(1000)
+            return health.tick(health.next_deadline or 1000)
         case Input.PING_DUE:
             return health.tick(status.next_ping_at or 102)
         case Input.PINGS_SUFFICED:
@@ -421,3 +421,34 @@ def test_a_status_shows_what_people_ask_for() -> None:
     assert (status.path, status.state, status.since) == ("orders", SUSPECT, 100)
     assert (status.reason, status.last_failure) == ("refused", "refused")
     assert (status.attempts, status.fails_over_at, status.next_ping_at, status.pings) == (1, 160, None, 0)
+
+
+@pytest.mark.parametrize("state", [HEALTHY, SUSPECT])
+def test_who_stood_still_listens_first(state: EntityState) -> None:
+    """Nothing was heard because the process was stopped: the answer may have come long ago."""
+    health = brought_to(state)
+    health.begin("a", 101)
+    due = health.next_deadline
+    assert due is not None
+    assert health.tick(due + 20) == ()
+    assert health.status().fails_over_at == due + 23
+    health.succeed("a", due + 20.1)
+    assert health.state is HEALTHY
+    assert health.next_deadline is None
+
+
+def test_what_failed_while_a_process_stood_still_is_not_an_interval_of_failures() -> None:
+    """The peer hung up in the meantime."""
+    health = make(failover_interval=5)
+    health.begin("a", 100)
+    assert health.tick(200) == ()
+    health.record("a", COUNT, now=200, reason="lost")
+    assert health.state is SUSPECT
+    assert health.status().fails_over_at == 203
+
+
+def test_a_process_that_stands_still_again_and_again_fails_over() -> None:
+    health = make(failover_interval=5)
+    health.begin("a", 100)
+    assert health.tick(200) == ()
+    assert changes(health.tick(300)) == [(HEALTHY, FAILED_OVER)]

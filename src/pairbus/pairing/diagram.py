@@ -48,6 +48,9 @@ _RULES = """\
 - **Callers that give up.** A send that its caller cancels tells nothing by itself. When such sends have
   waited on the wire for a second in all, and nothing was answered meanwhile, that is a failure that counts,
   from the beginning of the first of them.
+- **A process that stood still.** If the clock is looked at a second too late or more, the process was stopped
+  or busy, and an answer may lie unread. It reads first: once, until a success, an attempt is given 3 s (or
+  `failover_interval`, if shorter) from then on.
 - **Late answers.** The client listens to attempts that a failover gave up until their `send_timeout`. A
   permanent error that comes late counts as one of the three pings, at most once a ping interval. A late
   success is reported, because the message may be there twice.

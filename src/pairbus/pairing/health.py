@@ -40,6 +40,9 @@ Theory of operation
 9. Callers that give their attempts up tell nothing by that, or a program that ends its sends for reasons of
    its own would fail over. But when such attempts have been on the wire for `_ENOUGH` in all, and nothing was
    answered from the first of them on, that is silence, however little patience each of them had.
+10. A tick that comes late by `ABSENCE` shows that this process stood still, stopped or busy: nothing was
+   heard because nobody listened. Once, until a success, it gets as long as it takes to open a link before
+   that is an outage.
 """
 
 from __future__ import annotations
@@ -62,6 +65,8 @@ PERMANENT_PINGS = 3
 _FIRST_ANSWER = 3.0
 # Far longer than a healthy primary takes to answer.
 _ENOUGH = 1.0
+#: How late is too late for a machine that is only busy.
+ABSENCE = 1.0
 
 
 class Input(Enum):
@@ -213,6 +218,7 @@ class EntityHealth:
         self._throttled_since: float | None = None
         # Rule 9: when the first attempt began that was given up, and how long such ones waited, until when.
         self._unheard_since: float | None = None
+        self._excused_at: float | None = None  # rule 10
         self._unheard_for = self._unheard_until = 0.0
         # Whether a link is open, as far as is known.
         self._is_connected = False
@@ -301,7 +307,7 @@ class EntityHealth:
         self._is_connected = True
         self._is_back_by_word = False
         if self.state is _HEALTHY:  # as the table says; to look it up costs a send as much as all else here
-            self._failing_since = self._throttled_since = self._unheard_since = None
+            self._failing_since = self._throttled_since = self._unheard_since = self._excused_at = None
             self._counts_from = now
             return ()
         return self._take(Input.ATTEMPT_SUCCEEDED, now, "a send succeeded")
@@ -368,6 +374,13 @@ class EntityHealth:
             return ()
         if self._ping_due is not None:
             return self._take(Input.PING_DUE, now, "")
+        if now - deadline >= ABSENCE and self._excused_at is None:
+            self._excused_at = now
+            interval = self._options.failover_interval
+            self._counts_from = now - interval + min(interval, _FIRST_ANSWER)
+            if self._failing_since is not None:
+                self._failing_since = self._counts_from
+            return ()
         return self._take(Input.INTERVAL_ELAPSED, now, self._failover_reason())
 
     def ping_succeeded(self, number: int, now: float) -> tuple[Effect, ...]:
@@ -478,7 +491,7 @@ class EntityHealth:
         return tuple(effects)
 
     def _stop_clock(self, now: float) -> None:
-        self._failing_since = self._throttled_since = self._unheard_since = None
+        self._failing_since = self._throttled_since = self._unheard_since = self._excused_at = None
         self._counts_from = now
 
     def _step(self, step: HealthStep, now: float, attempt: Hashable) -> tuple[Effect, ...]:

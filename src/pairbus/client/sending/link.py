@@ -21,8 +21,9 @@ Theory of operation
    thousand callers behind a dead peer knock once a rest, not a thousand times.
 6. A link that was closed while nobody used it is opened again once, at once. Nobody hears of it, unless the
    message may have left before that was noticed: that attempt has an unknown outcome, which is told.
-7. One watchdog a link. It is set for the end of the first call and looks again when it comes too early, since
-   a timer a call would cost more than the rest of this file.
+7. One watchdog a link, set for the end of the first call: a timer a call would cost more than the rest of
+   this file. If it comes too early it looks again; if far too late, this process stood still, and what was
+   answered meanwhile is read first.
 8. A sender with several callers that is buried for the sake of one is left to the others until their calls
    end: it closes after them. Only a call that has waited for a while is a reason to bury it; a caller that
    is cancelled sooner has other reasons than the peer.
@@ -37,6 +38,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from pairbus.pairing.failures import Fate
+from pairbus.pairing.health import ABSENCE
 from pairbus.plumbing.tasks import look_away
 from pairbus.sdk.graveyard import Graveyard
 from pairbus.sdk.privates import LinkLimits, link_limits
@@ -340,9 +342,7 @@ class SendLink:
 
     def reopens(self, ticket: Ticket, ending: Ending) -> bool:
         """Rule 6: whether a call is to be made again at once, since its link was found closed."""
-        if ending is not Ending.FAILED:
-            return False
-        fate = self._fate_if_idle(ticket)
+        fate = self._fate_if_idle(ticket) if ending is Ending.FAILED else None
         if fate is None:
             return False
         ticket.unknown += fate == "unknown"
@@ -351,8 +351,7 @@ class SendLink:
 
     def _has_waited(self, ticket: Ticket) -> bool:
         """Rule 8."""
-        waited = self._timers.now() - (ticket.called_at or 0.0)
-        return self._width == 1 or waited >= _PATIENCE
+        return self._width == 1 or self._timers.now() - (ticket.called_at or 0.0) >= _PATIENCE
 
     async def _call_in_task(self, ticket: Ticket, operation: SdkOperation, ends: float) -> Ending:
         waiter = ticket.waiter(self._loop)
@@ -596,5 +595,6 @@ class SendLink:
         now = self._timers.now()
         for ticket in [ticket for ticket, ends in self._callers.items() if ends <= now]:
             self._callers[ticket] = now + _REMINDER
-            ticket.expire()
+            if now - self._watchdog_at < ABSENCE:
+                ticket.expire()
         self._set_watchdog(min(self._callers.values()))
