@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -97,17 +98,61 @@ async def test_a_mistyped_host_raises(still: Scene, elsewhere: str) -> None:
     assert still.diary.changes == []
 
 
-async def test_a_mistyped_host_raises_though_the_client_made_its_own_backlog_queues(
-    still: Scene, elsewhere: str
+async def test_a_mistyped_host_leaves_no_backlog_queues_behind(still: Scene, elsewhere: str) -> None:
+    """Those who are started next, with the same mistake, would take them for the work of a good client."""
+    for _ in range(2):
+        async with still.client(primary=elsewhere) as client:
+            await eventually(lambda: client.status().provisioning == "pending")
+            with pytest.raises(ServiceBusConnectionError, match="is its address right"):
+                await client.get_queue_sender("orders").send_messages(text("1"))
+            assert any("is its address right?" in warning for warning in client.status().warnings)
+    names = [queue.path for queue in still.secondary._run(lambda engine, _: list(engine.list_queues()))]
+    assert not [name for name in names if name.startswith("contso/")]
+    assert still.diary.changes == []
+
+
+async def test_backlog_queues_are_made_as_soon_as_the_primary_has_answered(
+    still: Scene, manual_timers: ManualTimers
 ) -> None:
-    """That the queues are there proves nothing then: nobody has paired before."""
-    client = still.client(primary=elsewhere)
+    """No time passes here: it does not wait for the next look."""
+    for queue in BACKLOG:
+        still.secondary.delete_queue(queue)
+    still.primary.faults.set("refuse")
+    client = still.client()
     await client.start()
-    with pytest.raises(ServiceBusConnectionError):
-        await client.get_queue_sender("orders").send_messages(text("1"))
+    await eventually(lambda: client.status().provisioning == "pending")
+    still.primary.faults.clear()
+    await client.get_queue_sender("orders").send_messages(text("1"))
     await eventually(lambda: client.status().provisioning == "ready")
-    with pytest.raises(ServiceBusConnectionError):
-        await client.get_queue_sender("orders").send_messages(text("1"))
+    assert client.status().warnings == ()
+
+
+@pytest.mark.parametrize("primary", ["send", "a wrong key", "one entity"])
+async def test_any_answer_shows_that_the_primary_is_the_right_one(still: Scene, primary: str) -> None:
+    for queue in BACKLOG:
+        still.secondary.delete_queue(queue)
+    strings = {
+        "send": still.primary.policies["send"],
+        "a wrong key": re.sub("(?<=SharedAccessKey=)[^;]+", "d3Jvbmc=", still.primary.connection_string),
+        "one entity": f"{still.primary.connection_string};EntityPath=orders",
+    }
+    client = still.client(primary=strings[primary])
+    await client.start()
+    await eventually(lambda: client.status().provisioning == "ready")
+
+
+async def test_a_process_that_was_stopped_listens_before_it_fails_over(
+    still: Scene, manual_timers: ManualTimers
+) -> None:
+    sender = still.sender(failover_interval=60.0, send_timeout=20.0)
+    await sender.send_messages(text("1"))
+    still.primary.faults.set("delay", seconds=1.0)
+    sending = still.begin(sender.send_messages(text("2")))
+    await still.on_the_wire()
+    manual_timers._now += 600.0  # nothing of the client has run since
+    await manual_timers.advance(0.0)
+    await sending
+    assert still.ids() == ["1", "2"]
     assert still.diary.changes == []
 
 

@@ -137,6 +137,29 @@ async def test_a_faulted_client_says_why_each_time_and_stops_its_pings(
     assert manual_timers.next_at is None
 
 
+@pytest.mark.parametrize("side", SIDES)
+async def test_a_fault_ends_what_waits_for_a_silent_peer(
+    still: Scene, manual_timers: ManualTimers, side: SideName
+) -> None:
+    """Whoever is answered in the time that closing gives as well is done, the others hear of the fault."""
+    client = still.client(send_timeout=600.0, failover_interval=3600.0)
+    sender = client.get_queue_sender("orders")
+    await sender.send_messages(text("1"))
+    if side == "secondary":
+        client.fail_over("orders")
+        await sender.send_messages(text("2"))
+    (still.primary if side == "primary" else still.secondary).faults.set("silence")
+    sends = [still.begin(sender.send_messages(text(f"{number}"))) for number in range(3, 6)]
+    await (still.on_the_wire() if side == "primary" else still.on_the_way_to_the_backlog())
+    client.fault("an operator said so", side=side)
+    await manual_timers.advance(1.9)
+    assert not sends[0].done()
+    await manual_timers.advance(0.1)
+    for sending in sends:
+        with pytest.raises(PairFaultedError, match="an operator said so"):
+            await asyncio.wait_for(sending, 1000)
+
+
 async def test_a_send_that_is_cut_off_with_its_sdk_client_says_why(still: Scene) -> None:
     client = still.client()
     sender = client.get_queue_sender("orders")

@@ -48,6 +48,7 @@ from pairbus.sdk.side import SdkSender, SdkSide
 from .calls import PrimaryAttempt
 from .link import SdkOperation, SendLink
 from .message import Message, body_bytes, message_id_of, session_of
+from .pinger import open_link
 from .rounds import Consignment, Convoy, Round, outcome_of
 from .surroundings import Surroundings
 from .ticket import Ending, Ticket, fate_of
@@ -111,7 +112,7 @@ class BacklogRoute:
         """
         call, taken = attempt.call, 0
         if not self._limits:
-            await self._on_a_queue(path, Round(_open_link, attempt.deadline))
+            await self._on_a_queue(path, Round(open_link, attempt.deadline))
         while taken < len(call.messages):
             wrapping = self._wrapping(path)
             try:
@@ -144,17 +145,22 @@ class BacklogRoute:
         ids = [(message_id_of(message), session_of(message)) for message in messages]
         await self._record(times * self._rows(path, self.queues[0], ids, outcome=UNANSWERED))
 
-    async def find(self, deadline: float | None) -> list[str]:
-        """Which of the first queues are there: those to which a link opens."""
+    async def is_there(self, deadline: float | None) -> bool:
+        """Whether a link opens to one of the first queues."""
         limit, asked = self._options.send_timeout, self.queues[:_ASKED_QUEUES]
         endings = await asyncio.gather(*(self._open(queue, Ticket(), limit, deadline) for queue in asked))
-        return [queue for queue, ending in zip(asked, endings, strict=True) if ending is Ending.DONE]
+        return Ending.DONE in endings
 
     def wake(self) -> None:
         """Let all who wait look again: the client has been closed, or has faulted."""
         for link in self._links.values():
             link.wake()
             link.send_away()
+
+    def evacuate(self) -> None:
+        """Call everybody away, from calls under way as well."""
+        for link in self._links.values():
+            link.evacuate()
 
     async def close(self, grace: float) -> None:
         """Close all links; what waits for one is called away. None is opened any more."""
@@ -455,7 +461,7 @@ class BacklogRoute:
     async def _open(self, queue: str, ticket: Ticket, limit: float, deadline: float | None) -> Ending:
         if self._is_closed:
             return Ending.ABANDONED
-        operation = self._learning(queue, _open_link)
+        operation = self._learning(queue, open_link)
         return await self._link(queue).run(ticket, operation, limit=limit, deadline=deadline)
 
     # -- the rotation
@@ -578,7 +584,3 @@ class BacklogRoute:
 
     def _idle_closure(self, error: BaseException, idle_for: float) -> Fate | None:
         return find_idle_closure(describe(error), self._options, idle_for=idle_for)
-
-
-async def _open_link(sender: SdkSender) -> None:
-    await sender.__aenter__()

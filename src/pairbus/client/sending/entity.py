@@ -14,8 +14,7 @@ Theory of operation
 4. After a failure the link rests for a while, longer each time. The call that failed keeps its turn and is
    the first to try again, so that a connection that was lost costs no order. If that fails too it goes to the
    end of the line: a message that alone is refused must not hold up the others.
-5. One timer an entity. It is set when there is something to wait for and may come too early; then it is set
-   again.
+5. One timer an entity, set when there is something to wait for; if it comes too early, it is set again.
 6. A caller that is cancelled takes its attempt back. What its wait on the wire tells, the health decides: a
    program that puts limits of its own around its sends has to fail over, too.
 """
@@ -247,8 +246,7 @@ class PairedEntity:
         if ticket.called_at is None:
             self.health.withdraw(ticket)
         else:
-            now = self._timers.now()
-            self.carry_out(self.health.give_up(ticket, called_at=ticket.called_at, now=now))
+            self.carry_out(self.health.give_up(ticket, called_at=ticket.called_at, now=self._timers.now()))
 
     # -- one attempt
 
@@ -329,8 +327,7 @@ class PairedEntity:
             self.carry_out(self.health.answered_late(verdict, now=self._timers.now(), reason=failure.summary))
 
     def _observe(self, attempt: PrimaryAttempt, outcome: AttemptOutcome, *, fate: Fate) -> None:
-        call = attempt.call
-        messages = call.messages
+        call, messages = attempt.call, attempt.call.messages
         count = len(messages)
         self.counts["primary"][outcome] += count
         if outcome == "unknown":
@@ -400,8 +397,7 @@ class PairedEntity:
     def _abandon(self, tickets: tuple[Ticket, ...], *, is_failover: bool) -> None:
         """Call away attempts: all there are, or one that has not lined up yet."""
         if is_failover:
-            for link in self._links:
-                link.evacuate()
+            self.evacuate()
         for ticket in tickets:
             if not ticket.is_abandoned:
                 ticket.abandon()
@@ -575,6 +571,11 @@ class PairedEntity:
             sent={route: dict(counts) for route, counts in self.counts.items()},
             ping_role=None if self._fleet is None else self._fleet.role(self.path),
         )
+
+    def evacuate(self) -> None:
+        """Call everybody away, from calls under way as well."""
+        for link in self._links:
+            link.evacuate()
 
     def end(self) -> None:
         """Nothing is sent any more: stop the clock and the pings, and let all who wait look again."""

@@ -53,7 +53,7 @@ class Pinger:
         self._timers = timers
         self._on_end = on_end
         self._on_fate = on_fate
-        self._operation = _open_link if options.probe == "link" else _send_ping
+        self._operation = open_link if options.probe == "link" else _send_ping
         self.limit = options.ping_timeout
         self._running: dict[asyncio.Task[None], Ticket] = {}
         self._is_looking = False
@@ -91,7 +91,7 @@ class Pinger:
     async def _look(self, tell: Callable[[SendLink | None], object], ticket: Ticket) -> None:
         link = self._new_link()
         try:
-            ending = await link.run(ticket, _open_link, limit=self.limit)
+            ending = await link.run(ticket, open_link, limit=self.limit)
         finally:
             self._is_looking = False
         if ending is not Ending.ABANDONED:
@@ -111,7 +111,7 @@ class Pinger:
             self._on_fate(fate_of(ending, ticket))
         if ending is not Ending.ABANDONED:
             self._on_end(number, ending, ticket.error, self._timers.now() - began, link)
-        if self._operation is _open_link:
+        if self._operation is open_link:
             link.discard()  # one that is open already would tell nothing the next time
 
     def _forget(self, task: asyncio.Task[None]) -> None:
@@ -120,7 +120,8 @@ class Pinger:
             task.result()
 
 
-async def _open_link(sender: SdkSender) -> None:
+async def open_link(sender: SdkSender) -> None:
+    """Do no more than that."""
     await sender.__aenter__()
 
 
