@@ -11,6 +11,7 @@ from pairbus.amqp.composites import encode_composite, from_described
 from pairbus.amqp.decoding import decode
 from pairbus.amqp.encoding import encode
 from pairbus.amqp.errors import DecodeError, EncodeError
+from pairbus.amqp.glance import scan_plain, split_batch
 from pairbus.amqp.limits import MAX_SECTIONS
 from pairbus.amqp.message import (
     Header,
@@ -22,8 +23,6 @@ from pairbus.amqp.message import (
     encode_properties,
     encode_value,
     scan,
-    scan_plain,
-    split_batch,
 )
 from pairbus.amqp.types import Described, Symbol, Timestamp, UInt, ULong
 from tests.amqp.values import TEXT, VALUES, same
@@ -358,6 +357,13 @@ def test_what_most_clients_send_is_found_at_a_glance() -> None:
     payload = header + properties + encode_data(b"x" * 300)
     assert scan(payload).header.durable  # which is known from then on
     assert scan_plain(payload) is not None
+    next_one = header + encode_properties(Properties(message_id="2")) + encode_data(b"y" * 500)
+    assert scan_plain(next_one) == (
+        Header(durable=True),
+        ["2"],
+        encode_properties(Properties(message_id="2")),
+        encode_data(b"y" * 500),
+    )
     assert scan_plain(encode_data(b"x" * 300)) is not None
     assert scan_plain(properties + encode_data(b"short")) is not None
 

@@ -104,7 +104,8 @@ class Properties(Composite):
 NO_HEADER = Header()
 
 _MEMO_SIZE = 1024
-_headers: dict[bytes, Header] = {}  # headers repeat; a peer that varies them makes us decode, not grow
+#: Headers repeat; a peer that varies them makes us decode, not grow.
+known_headers: dict[bytes, Header] = {}
 
 
 class MessageSections:
@@ -158,7 +159,7 @@ class MessageSections:
         """
         if self._property_values is None:
             span = self._spans.get(PROPERTIES)
-            self._property_values = _read_properties(self.payload, *span) if span else []
+            self._property_values = read_properties(self.payload, *span) if span else []
         return self._property_values
 
     @property
@@ -338,65 +339,6 @@ def scan(payload: bytes) -> MessageSections:
     return MessageSections(payload, spans, size, size, "none")
 
 
-# How the sections of a usual message begin: a list of the 8 bit form, a binary of either form.
-_SHORT_HEADER, _SHORT_PROPERTIES, _LONG_DATA = b"\x00\x53\x70\xc0", b"\x00\x53\x73\xc0", b"\x00\x53\x75\xb0"
-_SHORT_DATA = b"\x00\x53\x75\xa0"
-
-
-def scan_plain(payload: bytes) -> tuple[Header, list[Any], bytes, bytes] | None:
-    """Header, values of the properties, their section and the body of a message that has no more than these,
-    and one data section that reaches to the end, as most have. None says nothing: `scan` tells.
-    """
-    header, at = NO_HEADER, 0
-    try:
-        if payload[:4] == _SHORT_HEADER:
-            at = 5 + payload[4]
-            found = _headers.get(payload[:at])
-            if found is None:
-                return None
-            header = found
-        begin = at
-        if payload[at : at + 4] == _SHORT_PROPERTIES:
-            at += 5 + payload[at + 4]
-        mark = payload[at : at + 4]
-        if mark == _LONG_DATA:
-            end = at + 8 + _u32(payload, at + 4)[0]
-        elif mark == _SHORT_DATA:
-            end = at + 5 + payload[at + 4]
-        else:
-            return None
-        if end != len(payload):
-            return None
-    except (IndexError, struct.error):
-        return None
-    values = _read_properties(payload, begin, at) if begin < at else []
-    return header, values, payload[begin:at], payload[at:]
-
-
-def _end_of_data(payload: bytes, at: int) -> int:
-    """The end of a data section of the usual form; 0 if there is none."""
-    begin = payload[at : at + 4]
-    if begin == _LONG_DATA:
-        return at + 8 + int(_u32(payload, at + 4)[0])
-    return at + 5 + payload[at + 4] if begin == _SHORT_DATA else 0
-
-
-def split_batch(payload: bytes) -> list[bytes]:
-    """The messages of a batch: the binaries of its data sections. Clients write these alone, or behind the
-    properties of the first message; what is written otherwise is left to `scan`.
-    """
-    parts, at, size = list[bytes](), 0, len(payload)
-    try:
-        if payload[:4] == _SHORT_PROPERTIES:
-            at = 5 + payload[4]
-        while at < size and (end := _end_of_data(payload, at)):
-            parts.append(payload[at + (8 if payload[at + 3] == 0xB0 else 5) : end])
-            at = end
-    except (IndexError, struct.error):
-        at = 0
-    return parts if at == size and len(parts) <= MAX_SECTIONS else scan(payload).data_sections()
-
-
 # Which body section may follow which (part 3.2); 0 is the beginning.
 _FOLLOWERS: dict[int, tuple[int, ...]] = {
     0: (DATA, SEQUENCE, VALUE, FOOTER),
@@ -456,16 +398,16 @@ def _read_descriptor(payload: Blob, at: int) -> tuple[int, int]:
 def _read_header(raw: bytes) -> Header:
     if not raw:
         return NO_HEADER
-    header = _headers.get(raw)
+    header = known_headers.get(raw)
     if header is None:
         start = _read_descriptor(raw, 0)[1]
         found = from_fields(Header, decode_exactly(raw, start, len(raw)))
         assert isinstance(found, Header)
         header = found
         if len(raw) <= 32:
-            if len(_headers) >= _MEMO_SIZE:
-                _headers.clear()
-            _headers[raw] = header
+            if len(known_headers) >= _MEMO_SIZE:
+                known_headers.clear()
+            known_headers[raw] = header
     return header
 
 
@@ -474,8 +416,8 @@ _TEXT_FIELDS = frozenset((0, 2, 3, 4, 5, 10, 12))
 _NULLS = b"\x40" * 13
 
 
-def _read_properties(payload: bytes, at: int, end: int) -> list[Any]:
-    """By hand, since it is done for every message, and nearly all fields are null or a short string."""
+def read_properties(payload: bytes, at: int, end: int) -> list[Any]:
+    """The values of a section of properties. By hand: nearly all fields are null or a short string."""
     start = at + 3 if payload[at + 1] == 0x53 else _read_descriptor(payload, at)[1]
     if payload[start] != 0xC0 or end - start < 3 or payload[start + 2] > 13:
         found = from_fields(Properties, decode_exactly(payload, start, end))

@@ -52,29 +52,36 @@ class Admission:
             for incoming in few:
                 self.check_one(incoming)
                 total += incoming.size
-        limits = self._limits
-        if len(messages) > 1 and total > max(limits.max_batch_size, self._largest):
-            raise _too_large(total, limits.max_batch_size, "batch")
+        if len(messages) > 1 and total > self.largest_batch:
+            raise _too_large(total, self._limits.max_batch_size, "batch")
         if max(self._space.used + total, self._space.remembered) >= self._space.limit:
             self.check_room(total)
         self._name(messages)
 
-    def admit_each(self, messages: Sequence[Incoming]) -> bool:
-        """Whether each of these may come in and needs nothing else; if so, all of them get an id."""
+    @property
+    def largest_batch(self) -> int:
+        """Bytes of messages that may come in together."""
+        return max(self._limits.max_batch_size, self._largest)
+
+    def admit_each(self, messages: Sequence[Incoming], most: float) -> bool:
+        """Whether each of these may come in and needs nothing else, and they have at most so many bytes; if
+        so, all of them get an id.
+        """
         largest, limit, total = self._largest, self._limits.max_identifier, 0
         has_ids = True
-        for incoming in messages:
-            size, session_id, message_id = incoming.size, incoming.session_id, incoming.message_id
-            total += size
-            if size > largest or incoming.is_ping or incoming.scheduled_for is not None:
-                return False
-            if self._needs_session if session_id is None else len(session_id) > limit:
-                return False
-            if message_id is None:
-                has_ids = False
-            elif len(message_id) > limit:
-                return False
-        if self._space.used + total > self._space.limit:
+        for few in slices(messages, _FEW):
+            for incoming in few:
+                size, session_id, message_id = incoming.size, incoming.session_id, incoming.message_id
+                total += size
+                if size > largest or incoming.is_ping or incoming.scheduled_for is not None:
+                    return False
+                if self._needs_session if session_id is None else len(session_id) > limit:
+                    return False
+                if message_id is None:
+                    has_ids = False
+                elif len(message_id) > limit:
+                    return False
+        if total > most or self._space.used + total > self._space.limit:
             return False
         if not has_ids:
             self._name(messages)

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from heapq import heapify, heappop, heappush
 from inspect import signature
@@ -56,6 +56,11 @@ class Deadlines(Generic[DeadlineKey]):
         if len(self._seconds) > 2 * len(self._buckets) + FEW:
             self._seconds = list(self._buckets)
             heapify(self._seconds)
+
+    def add_all(self, when: float, keys: Sequence[DeadlineKey]) -> None:
+        """The same for some that are due together."""
+        self.add(when, keys[0])
+        self._buckets[int(when)].update(dict.fromkeys(keys, when))
 
     def remove(self, when: float, key: DeadlineKey) -> None:
         """Take a deadline back; if it was due already, nothing happens."""

@@ -126,6 +126,8 @@ class Entity(ABC):
     @timely
     def send(self, messages: Sequence[Incoming], now: float) -> None:
         """Take all messages, or none and raise Refused."""
+        if len(messages) > 1 and self._join_line(messages, now, self._admission.largest_batch):
+            return
         if not self._takes_messages:
             self.check_send()
         self._admission.admit(messages)
@@ -143,10 +145,6 @@ class Entity(ABC):
     def take(self, messages: Sequence[Incoming], now: float) -> None:
         """Take messages that may come in."""
         self.accessed_at = now
-        if len(messages) > 1 and self.lines_up and all(map(_is_plain, messages)):
-            for few in slices(messages, _FEW):
-                self._line_up_incoming(few, now)
-            return
         for incoming in messages:
             if incoming.is_ping or (self.duplicates is not None and self._is_duplicate(incoming, now)):
                 continue
@@ -162,24 +160,31 @@ class Entity(ABC):
     @timely
     def send_run(self, messages: Sequence[Incoming], now: float) -> bool:
         """Take messages, each for itself, if each just joins the line; else do nothing, and say so."""
-        if not (self._takes_messages and self.lines_up and self._admission.admit_each(messages)):
+        return self._join_line(messages, now, NEVER)
+
+    def _join_line(self, messages: Sequence[Incoming], now: float, most: float) -> bool:
+        """Let messages of at most so many bytes join the line, if that is all that is to be done with them;
+        whether it was.
+        """
+        if not (self._takes_messages and self.lines_up and self._admission.admit_each(messages, most)):
             return False
         self.accessed_at = now
-        self._line_up_incoming(messages, now)
-        return True
-
-    def _line_up_incoming(self, messages: Sequence[Incoming], now: float) -> None:
-        """Let messages join the line, which is all that is to be done with them."""
-        first, expiry = self.last_sequence + 1, self._admission.expiry
-        self.last_sequence += len(messages)
         self._context.advanced.add(self)
-        self._line_up(
-            [
-                incoming.store(number, now, expiry(incoming.time_to_live, now))
-                for number, incoming in enumerate(messages, first)
-            ],
-            now,
-        )
+        expiry = self._admission.expiry
+        usual_end = expiry(None, now)
+        for few in slices(messages, _FEW):
+            first = self.last_sequence + 1
+            self.last_sequence += len(few)
+            stored = [
+                incoming.store(
+                    number,
+                    now,
+                    usual_end if incoming.time_to_live is None else expiry(incoming.time_to_live, now),
+                )
+                for number, incoming in enumerate(few, first)
+            ]
+            self._line_up(stored, now)
+        return True
 
     @timely
     def schedule(self, messages: Sequence[Incoming], now: float) -> list[int]:
@@ -376,7 +381,3 @@ class Entity(ABC):
             # The life of a message begins when it is enqueued, be that late after a restart.
             message.expires_at += now - (message.scheduled_for or now)
         self._enqueue(message, now)
-
-
-def _is_plain(incoming: Incoming) -> bool:
-    return not incoming.is_ping and incoming.scheduled_for is None

@@ -31,6 +31,7 @@ from pairbus import words
 from pairbus.amqp.decoding import decode
 from pairbus.amqp.encoding import encode
 from pairbus.amqp.errors import DecodeError
+from pairbus.amqp.glance import scan_plain
 from pairbus.amqp.message import (
     Header,
     MessageSections,
@@ -39,7 +40,6 @@ from pairbus.amqp.message import (
     encode_properties,
     scan,
     scan_large,
-    scan_plain,
 )
 from pairbus.amqp.types import Blob, Symbol
 from pairbus.words import PING_CONTENT_TYPE, POSTMARKS
@@ -333,20 +333,22 @@ class Incoming:
         self, payload: Blob, header: Header, values: Sequence[Any], properties: bytes, body: Blob
     ) -> None:
         """`values` are those of the properties. What maps say is not known yet."""
-        count = len(values)
+        count, ttl_ms = len(values), header.ttl
         self._payload = payload
         self._sections: MessageSections | None = None
-        self.size = len(payload)
-        self.message_id = message_id = identifier(values[_MESSAGE_ID]) if count else None
-        self.session_id: str | None = values[_GROUP_ID] if count > _GROUP_ID else None
-        self.is_ping = count > _CONTENT_TYPE and values[_CONTENT_TYPE] == PING_CONTENT_TYPE
-        self.scheduled_for: float | None = None
         self._annotations: Mapping[Any, Any] | None = None
         self._applied: Mapping[str, Any] | None = None
-        ttl_ms = header.ttl
-        self.time_to_live = (
-            None if ttl_ms is None and count <= _CREATION_TIME else _time_to_live(ttl_ms, values)
-        )
+        self.size = len(payload)
+        self.message_id = message_id = identifier(values[_MESSAGE_ID]) if count else None
+        self.session_id: str | None = None
+        self.is_ping = False
+        self.scheduled_for: float | None = None
+        self.time_to_live = None if ttl_ms is None else ttl_ms / 1000.0
+        if count > _CONTENT_TYPE:  # many have an id alone
+            self.is_ping = values[_CONTENT_TYPE] == PING_CONTENT_TYPE
+            self.session_id = values[_GROUP_ID] if count > _GROUP_ID else None
+            if count > _CREATION_TIME:
+                self.time_to_live = _longer_life(values, self.time_to_live)
         self.content = Content(
             0,
             message_id or "",
@@ -474,11 +476,10 @@ def _scheduled(annotations: Mapping[Any, Any]) -> float | None:
     return value / 1000.0 if isinstance(value, int) else None
 
 
-def _time_to_live(ttl_ms: int | None, properties: Sequence[Any]) -> float | None:
+def _longer_life(properties: Sequence[Any], time_to_live: float | None) -> float | None:
     # A header's ttl ends at 49 days. For a longer life clients write creation and expiry into the properties;
     # their difference is taken, not the expiry itself, because the clocks of client and broker differ.
-    if len(properties) > _CREATION_TIME:
-        created, expires = properties[_CREATION_TIME], properties[_EXPIRY_TIME]
-        if created is not None and expires is not None and expires >= created:
-            return float(expires - created) / 1000.0
-    return None if ttl_ms is None else ttl_ms / 1000.0
+    created, expires = properties[_CREATION_TIME], properties[_EXPIRY_TIME]
+    if created is None or expires is None or expires < created:
+        return time_to_live
+    return float(expires - created) / 1000.0

@@ -214,9 +214,7 @@ class MessageQueue(Entity):
 
     def insert(self, message: StoredMessage) -> None:
         """Put an active message in, with the number that it has."""
-        self._stock.place(message)
-        if message.expires_at is not None:
-            self._wake_at(message.expires_at)
+        self._wake_at(self._stock.place(message))
         self._emit(MessageStored(self.path, message))
         self._context.ready.add(self)
 
@@ -227,9 +225,7 @@ class MessageQueue(Entity):
         if message.state is MessageState.SCHEDULED:
             self._wake_at(self._schedule.place(message))
         else:
-            self._stock.place(message)
-            if message.expires_at is not None:
-                self._wake_at(message.expires_at)
+            self._wake_at(self._stock.place(message))
             self._context.ready.add(self)
 
     def restore_all(self, messages: Sequence[StoredMessage]) -> None:
@@ -357,10 +353,7 @@ class MessageQueue(Entity):
         """Complete each of them for itself; why it is refused, where it is."""
         self.accessed_at = now
         found = [self._locks.take(token) for token in tokens]
-        gone = [message for message in found if message is not None]
-        self._stock.take_all_off(gone)
-        for message in gone:
-            self._emit(MessageRemoved(self.path, message.sequence_number))
+        self._take_all_out([message for message in found if message is not None])
         return [self.lost() if message is None else None for message in found]
 
     def abandon(self, token: uuid.UUID, now: float, *, properties: Mapping[str, Any] | None = None) -> None:
@@ -455,6 +448,12 @@ class MessageQueue(Entity):
         self._stock.take_off(message)
         self._emit(MessageRemoved(self.path, message.sequence_number))
 
+    def _take_all_out(self, messages: Sequence[StoredMessage]) -> None:
+        """The same for many."""
+        self._stock.take_all_off(messages)
+        for message in messages:
+            self._emit(MessageRemoved(self.path, message.sequence_number))
+
     def _move(self, message: StoredMessage, letter: StoredMessage, now: float) -> None:
         """Take a message out, and put what was made of it into the dead letters."""
         self._take_out(message)
@@ -478,8 +477,12 @@ class MessageQueue(Entity):
                 if session.lock is not None:
                     self._context.lost_sessions.append(session.lock)
                 self._end_session(session, now, counted=True)
-        for message in self._stock.pop_expired(now, with_contents=self._exits.buries_expired):
-            self._expire(message, now)
+        for expired in self._stock.pop_expired(now, with_contents=self._exits.buries_expired):
+            if not self._exits.buries_expired:
+                self._take_all_out(expired)
+            for message in expired if self._exits.buries_expired else ():
+                self._expire(message, now)
+                breathe()
             breathe()
         super()._work_off(now)
 

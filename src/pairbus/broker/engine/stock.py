@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from .deadlines import NEVER, Deadlines
@@ -38,27 +39,33 @@ class Stock:
         self.active_count = 0
         self.deferred_count = 0
 
-    def place(self, message: StoredMessage) -> None:
-        """Take a message in."""
+    def place(self, message: StoredMessage) -> float:
+        """Take a message in; when it expires."""
         self._shelf.add(message)
-        if message.expires_at is not None:
-            self._expiries.add(message.expires_at, message.sequence_number)
         if message.state is _DEFERRED:
             self.deferred_count += 1
         else:
             self.active_count += 1
             self.stand(message)
+        if message.expires_at is None:
+            return NEVER
+        self._expiries.add(message.expires_at, message.sequence_number)
+        return message.expires_at
 
     def place_all(self, messages: Sequence[StoredMessage]) -> float:
         """Take in many active ones, in the order of their numbers, without sessions; the first expiry."""
-        first_end = NEVER
-        for message in messages:
-            if message.expires_at is not None:
-                self._expiries.add(message.expires_at, message.sequence_number)
-                first_end = min(first_end, message.expires_at)
         self._shelf.add_all(messages)
         self.active_count += len(messages)
-        self.line.extend([message.sequence_number for message in messages])
+        numbers = [message.sequence_number for message in messages]
+        self.line.extend(numbers)
+        ends = {message.expires_at for message in messages}
+        first_end = min((end for end in ends if end is not None), default=NEVER)
+        if len(ends) == 1 and first_end < NEVER:  # that of their entity
+            self._expiries.add_all(first_end, numbers)
+        elif first_end < NEVER:
+            for message in messages:
+                if message.expires_at is not None:
+                    self._expiries.add(message.expires_at, message.sequence_number)
         return first_end
 
     def take_off(self, message: StoredMessage) -> None:
@@ -138,16 +145,18 @@ class Stock:
 
     # -- time
 
-    def pop_expired(self, now: float, *, with_contents: bool) -> Iterator[StoredMessage]:
-        """Those whose time is over, out of line; each is still to be taken off."""
-        for number in self._expiries.pop_due(now):
-            message = self._shelf.table.get(number)
-            if message is not None and self.is_waiting(number):
+    def pop_expired(self, now: float, *, with_contents: bool) -> Iterator[list[StoredMessage]]:
+        """Those whose time is over, some at a time and out of line; each is still to be taken off."""
+        due = self._expiries.pop_due(now)
+        while numbers := list(islice(due, FEW)):
+            expired = [self._shelf.table[number] for number in numbers if self.is_waiting(number)]
+            for message in expired:
                 self.leave_line(message)
                 if with_contents and not message.is_at_hand:
-                    self._shelf.bring(message, self._expiries.due(now, AT_ONCE))
-                yield message
-                self._sweep_line(message.session_id)
+                    self._shelf.bring(message, [*numbers, *self._expiries.due(now, AT_ONCE)])
+            yield expired
+            for session_id in {message.session_id for message in expired}:
+                self._sweep_line(session_id)
 
     def next_expiry(self) -> float:
         return self._expiries.next()

@@ -58,6 +58,9 @@ class MessageTable:
         block = self._blocks.get(number >> BITS)
         return None if block is None else block.get(number)
 
+    def __getitem__(self, number: int) -> StoredMessage:
+        return self._blocks[number >> BITS][number]
+
     def remove(self, number: int) -> None:
         key = number >> BITS
         block = self._blocks[key]

@@ -155,7 +155,7 @@ class Peer(Direct):
         if is_stranger and (wait := self.host.allowance.wait(now)):
             self._go_on_later(wait)
             return
-        self._read_and_do(now, now + (STRANGER_SLICE if is_stranger else MEMBER_SLICE))
+        has_happened = self._read_and_do(now, now + (STRANGER_SLICE if is_stranger else MEMBER_SLICE))
         if is_stranger:
             self.host.allowance.spend(time.monotonic() - now)
         self.host.burdens.unfinished.note(self, self.machine.partial_bytes)
@@ -163,17 +163,21 @@ class Peer(Direct):
             self._go_on_later()
         elif not self._reads:
             self._adjust_reading()
-        self.host.touch(self)
+        if has_happened or self.machine.has_to_say:
+            self.host.touch(self)
 
-    def _read_and_do(self, now: float, until: float) -> None:
+    def _read_and_do(self, now: float, until: float) -> bool:
+        """Do what the bytes at hand mean; whether that is anything, and not a part of a message."""
         if not self._todo:
             data, self._input = self._input, b""
             try:
                 self._todo.extend(self.machine.receive_data(data, now))
             except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
                 self._fail(error, self.host.engine.noted)
-                return
+                return True
+        has_happened = bool(self._todo)
         self._do(until)
+        return has_happened
 
     def _do(self, until: float) -> None:
         todo, done, decisions = self._todo, 0, self.host.decisions

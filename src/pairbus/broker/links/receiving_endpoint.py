@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from pairbus import conditions
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.events import ProtocolEvent, TransferReceived
+from pairbus.amqp.glance import split_batch
 from pairbus.amqp.link import Link
-from pairbus.amqp.message import split_batch
 from pairbus.amqp.performatives import ACCEPTED, Accepted, AmqpError, Rejected, TransactionalState
 from pairbus.broker.counters import Counters, OperationKind
 from pairbus.broker.engine.breath import breathe, slices
