@@ -34,7 +34,7 @@ from pairbus.ledger.receipts import KIND, Receipt
 from pairbus.ledger.record_files import RecordFiles
 from pairbus.ledger.segment import SegmentWriter
 from pairbus.ledger.store_compaction import compact_store
-from pairbus.ledger.store_files import StoreFiles, day_of
+from pairbus.ledger.store_files import StoreFiles, day_of, holds_rows
 from pairbus.stores.parquet_files import can_read, encode_table, join_tables, may_share_rows, part_rows
 from pairbus.stores.store import DirectoryStore
 
@@ -107,6 +107,41 @@ def test_objects_become_files_by_day(tmp_path: Path, monkeypatch: pytest.MonkeyP
         patch.setattr(parquet, "read_table", None)
         patch.setattr("pairbus.ledger.store_files.seal_of", None)
         assert compact_store(store, KIND, _write_days).segments == 0, "and nothing is read for it"
+
+
+@pytest.mark.parametrize("deed", ["damaged", "foreign"])
+def test_what_no_table_can_take_over_is_not_put_into_each(tmp_path: Path, deed: str) -> None:
+    """A commit that cannot be read, or an object of no writer, stays where it is, and is read there."""
+    store = DirectoryStore(tmp_path)
+    writer = CommitWriter(store, KIND, is_chained=True, gather=0.0)
+    writer.append([row(1)])
+    writer.append([row(2)])
+    name = max(name for name in store.list(KIND) if holds_rows(name))
+    if deed == "damaged":
+        store.put(name, b"no row\n")
+    else:
+        name = f"{KIND}-copy.jsonl"
+        store.put(name, json.dumps(row(3)).encode() + b"\n")
+
+    def look() -> tuple[int, int, int, list[str], list[str]]:
+        compact_store(store, KIND, _write_days)
+        files = StoreFiles.list(store, KIND)
+        audit = files.audit(must_succeed=False)
+        numbers = files.table.manifest.generation, files.table.manifest.bad, audit.unchained
+        return *numbers, files.fresh, list(dict.fromkeys(audit.gaps))
+
+    found = look()
+    assert found[:4] == (1, 0, int(deed == "foreign"), [name])
+    assert bool(found[4]) is (deed == "damaged")
+    assert look() == look() == found, "there is nothing to do"
+    writer.append([row(4)])
+    told = look()
+    assert told[0] == 2
+    # What has a sound commit behind it is the table's, once, with what was wrong.
+    assert told[1:4] == ((1, 0, []) if deed == "damaged" else found[1:4])
+    assert set(told[4]) >= set(found[4])
+    taken = ids([tmp_path / one for one in StoreFiles.list(store, KIND).table.files])
+    assert taken == (["m1", "m4"] if deed == "damaged" else ["m1", "m2", "m4"])
 
 
 def test_rows_that_are_none_are_counted(tmp_path: Path) -> None:

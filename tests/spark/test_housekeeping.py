@@ -13,12 +13,12 @@ from tests.logs import our_lines
 class Work:
     """Takes its time and fails as long as it is told to; knows when it was tried."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, every: float = 900.0) -> None:
         self.now = 0.0
         self.tried: list[float] = []
         self.takes = 0.0
         self.error: Exception | None = None
-        self.chore = Chore("compaction", self.act, every=900.0, now=lambda: self.now)
+        self.chore = Chore("compaction", self.act, every=every, now=lambda: self.now)
 
     def act(self) -> None:
         self.tried.append(self.now)
@@ -51,6 +51,18 @@ def test_a_chore_that_fails_is_told_and_tried_again_less_and_less_soon(
     told = our_lines(caplog)
     assert len(told) == len(work.tried)
     assert told[0] == "compaction failed: RuntimeError: no space left; it is tried again in 30 s"
+
+
+def test_a_chore_of_every_moment_that_fails_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    work = Work(every=0.5)
+    work.error = PermissionError("a segment")
+    with caplog.at_level(logging.WARNING, "pairbus"):
+        work.pass_time(100.0)
+    assert work.tried == [1.0, 31.0, 91.0]
+    assert len(our_lines(caplog)) == len(work.tried)
+    work.error = None
+    work.pass_time(220.0)
+    assert work.tried[3:6] == [211.0, 212.0, 213.0]
 
 
 def test_a_chore_that_is_well_again_has_time_and_then_fails_anew() -> None:

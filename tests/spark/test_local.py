@@ -547,3 +547,28 @@ def test_receipts_whose_directory_goes_away_end_the_run(shop: Bus, pair: PumpPai
     with pytest.raises(SyphonError, match="removed, moved or replaced"):
         syphon.run(once=True, on_progress=gone)
     assert shop.left() > 0
+
+
+def test_a_pair_that_breaks_does_not_cut_the_others_off(shop: Bus, pair: PumpPair, tmp_path: Path) -> None:
+    """The run ends, but theirs is the clean end: nothing stays locked, and what was moved has its receipt."""
+    other = Bus(shop.broker, primary="fabrikam")
+    other.create_entities(queues=["orders"], sessions=[], topics=[])
+    ids = fill(shop, 3000)
+    fill(other, 3000)
+    records = [tmp_path / "whole", tmp_path / "broken"]
+    syphon = Syphon(
+        None,
+        [pair, PumpPair.from_env(OTHER_ENV, SECONDARY_ENV)],
+        state=tmp_path / "state",
+        records=records,
+        options=PumpOptions(max_rate=500),
+    )
+    moved = lambda: min(len(one.ids("orders")) for one in (shop, other))  # noqa: E731
+    gone = when(lambda: moved() > 20, lambda: shutil.rmtree(records[1]))
+    with pytest.raises(SyphonError, match="removed, moved or replaced"):
+        syphon.run(once=True, on_progress=gone)
+    arrived = shop.ids("orders")
+    assert shop.locked() == 0
+    assert len(arrived) == len(set(arrived)) == len(ids) - shop.left()
+    rows = read_receipts(closed_segments(records[0], "receipts"))
+    assert sorted(row["message_id"] for row in rows.values()) == sorted(arrived)

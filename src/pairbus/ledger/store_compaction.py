@@ -6,7 +6,9 @@
    the manifest that is put last would count, and nothing be lost: what it does not cover is still there.
 3. What a generation has taken over, and the files that it has replaced, are deleted when the next one is
    visible. So whoever has begun to read beside a compaction finds all of it.
-4. A writer that has ended is forgotten when nothing of it is left, and one of which nothing was taken over is
+4. What no table can take over, since no commit can be read in it or its name tells no writer, stays as it is.
+   Whoever reads finds it, and it is no reason for another generation.
+5. A writer that has ended is forgotten when nothing of it is left, and one of which nothing was taken over is
    not spoken of; see rule 3 of `generation`.
 """
 
@@ -18,7 +20,7 @@ from typing import NamedTuple
 
 from pairbus.stores.store import RecordStore
 
-from .chain import ChainCover, is_head, is_of_head, writer_of
+from .chain import ChainCover, is_covered_by_name, is_head, is_of_head, writer_of
 from .generation import Compaction, Manifest, done_heads
 from .store_files import StoreFiles, day_of, generation_of, holds_rows, is_fresh
 
@@ -43,29 +45,36 @@ def manifest_name(kind: str, number: int) -> str:
 def compact_store(store: RecordStore, kind: str, write: DayWriter) -> Compaction:
     """Put the rows of all objects into the table."""
     files = StoreFiles.list(store, kind, is_audited=False)
-    if not files.fresh:  # asked every 15 minutes, and tables are not read for nothing
+    if not _has_news(files):  # asked every 15 minutes, and tables are not read for nothing
         return Compaction(manifest=_table(files, files.table.manifest.generation))
     files = StoreFiles.list(store, kind)
     before = files.table.manifest
     audit = files.audit(must_succeed=False)
+    covered = covered_by(files, audit.ends)
+    taken = [name for name in files.fresh if is_covered_by_name(name, covered)]
     number = before.generation + 1
-    written = write(files, number)
+    written = write(files._replace(fresh=taken), number)
     kept = {name: own for name, own in before.files.items() if day_of(name) not in written.days}
     manifest = replace(
         before.follower(number),
         files=kept | dict(written.files),
-        covered=covered_by(files, audit.ends),
+        covered=covered,
         bad=before.bad + written.bad,
         gaps=list(dict.fromkeys(audit.gaps)),
-        unchained=audit.unchained,
     )
     store.put(manifest_name(kind, number), manifest.sealed().data)
     delete_old(files, before)
-    return Compaction(segments=len(files.fresh), bad=written.bad, manifest=_table(files, number))
+    return Compaction(segments=len(taken), bad=written.bad, manifest=_table(files, number))
+
+
+def _has_news(files: StoreFiles) -> bool:
+    """Whether there may be something to take over; see rule 4."""
+    told = {gap.rpartition("/")[2] for gap in files.table.manifest.gaps}
+    return any(writer_of(name) is not None and name not in told for name in files.fresh)
 
 
 def covered_by(files: StoreFiles, ends: Mapping[str, ChainCover]) -> dict[str, ChainCover]:
-    """Rule 4: what is said of these chains, without those that are done with."""
+    """Rule 5: what is said of these chains, without those that are done with."""
     known = {head.writer for _, head in files.heads if head is not None}
     known |= {writer for name in files.names if (writer := writer_of(name)) is not None}
     return files.table.manifest.not_done(ends, known)

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 
 log = logging.getLogger(__name__)
-#: So often a chore is done. One that has failed is tried again sooner, then less and less soon.
+#: So often a chore is done, unless it is one for every moment. One that has failed is tried again after a
+#: while, whichever it is, and then less and less soon.
 EVERY = 900.0
 FIRST_RETRY = 30.0
 
@@ -45,7 +46,7 @@ class Chore:
         try:
             self._act()
         except Exception as error:  # noqa: BLE001 - whatever it is, the messages go on
-            pause, self._retry = min(self._every, self._retry), min(self._every, 2 * self._retry)
+            pause, self._retry = self._retry, min(EVERY, 2 * self._retry)
             self.trouble = tell_failed(self._name, error)
             log.warning("%s; it is tried again in %.0f s", self.trouble, pause)
         else:

@@ -1,8 +1,9 @@
 """What a shard does, wherever it runs: hold the leash, and pump its queues until told to end.
 
 1. All that a shard gets is names; what they stand for it looks up where it runs.
-2. A pump ends when its queues are drained, when the epoch is over, or when the leash says so. To pause is to
-   end all pumps, which gives back what they hold, and to begin anew when the leash says so.
+2. A pump ends when its queues are drained, when the epoch is over, when the leash says so, or when that of
+   another pair has failed. To pause is to end all pumps, which gives back what they hold, and to begin anew
+   when the leash says so.
 3. At its end a pump tells the driver by the leash what it has done, for the summary only. That is lost if the
    shard dies; the receipts are not.
 4. Limits are those of the whole job. The leash says which part of them is this shard's, and the shard divides
@@ -119,16 +120,19 @@ class ShardRun:
     async def _pump(self, tether: Tether, left: float | None) -> bool:
         """Run the pumps until they end or the leash is pulled; whether they have ended by themselves."""
         stop = asyncio.Event()
-        pumps = asyncio.gather(*(self._run_one(pair, stop, tether, left) for pair in self._pairs()))
+        pumps = [asyncio.ensure_future(self._run_one(pair, stop, tether, left)) for pair in self._pairs()]
+        ended = asyncio.ensure_future(asyncio.wait(pumps, return_when=asyncio.FIRST_EXCEPTION))
         pulled = asyncio.ensure_future(tether.changed.wait())
-        waits: set[asyncio.Future[Any]] = {pumps, pulled}
+        waits: set[asyncio.Future[Any]] = {ended, pulled}
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            has_ended = pumps.done()
+            has_ended = ended.done()
             stop.set()
-            self._done += await pumps
+            await asyncio.gather(*pumps, return_exceptions=True)  # one that failed does not cut others off
+            self._done += [pump.result() for pump in pumps]
         finally:
-            pulled.cancel()
+            for wait in waits:
+                wait.cancel()
         self._running.clear()
         self._pumps.clear()
         tether.tell(self._news())
