@@ -563,8 +563,11 @@ def test_a_pair_that_breaks_does_not_cut_the_others_off(shop: Bus, pair: PumpPai
         records=records,
         options=PumpOptions(max_rate=500),
     )
-    moved = lambda: min(len(one.ids("orders")) for one in (shop, other))  # noqa: E731
-    gone = when(lambda: moved() > 20, lambda: shutil.rmtree(records[1]))
+
+    def both_move() -> bool:
+        return min(len(one.ids("orders")) for one in (shop, other)) > 20
+
+    gone = when(both_move, lambda: shutil.rmtree(records[1]))
     with pytest.raises(SyphonError, match="removed, moved or replaced"):
         syphon.run(once=True, on_progress=gone)
     arrived = shop.ids("orders")
