@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import assert_type
@@ -73,6 +73,25 @@ def test_scheduled_messages_can_be_cancelled(namespaces: Namespaces) -> None:
         assert len(numbers) == 2
         assert all(number > 0 for number in numbers)
         sender.cancel_scheduled_messages(numbers)
+        assert namespaces.primary.message_count("orders") == 0
+
+
+def test_messages_of_a_generator_are_made_on_the_thread_of_the_caller(namespaces: Namespaces) -> None:
+    with namespaces.client() as client, client.get_queue_sender("orders") as sender:
+
+        def generate(*names: str) -> Iterator[ServiceBusMessage]:
+            for name in names:
+                assert client.status().primary_name == "contoso"  # which the loop has to tell
+                made_on.append(threading.get_ident())
+                yield ServiceBusMessage(name)
+
+        made_on: list[int] = []
+        later = datetime.now(UTC) + timedelta(hours=1)
+        sender.send_messages(generate("one", "two"))
+        numbers = sender.schedule_messages(generate("three"), later)
+        sender.cancel_scheduled_messages(number for number in numbers if client.status())  # type: ignore[arg-type]
+        assert made_on == [threading.get_ident()] * 3
+        assert namespaces.receive(2) == ["one", "two"]
         assert namespaces.primary.message_count("orders") == 0
 
 

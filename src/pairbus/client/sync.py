@@ -311,19 +311,21 @@ class PairedSender:
         A message without an id is given one, which it keeps however often it is tried; the object itself is
         not changed. OperationTimeoutError if `timeout` runs out; what was sent may then still arrive.
         """
-        self._lifetime.run(self._inner.send_messages, message, timeout=timeout)
+        self._lifetime.run(self._inner.send_messages, _walked(message), timeout=timeout)
 
     def schedule_messages(
         self, messages: MessageTypes, schedule_time_utc: datetime.datetime, *, timeout: float | None = None
     ) -> list[int]:
         """Schedule a message or several; the sequence numbers, negative for what went to the backlog."""
-        return self._lifetime.run(self._inner.schedule_messages, messages, schedule_time_utc, timeout=timeout)
+        return self._lifetime.run(
+            self._inner.schedule_messages, _walked(messages), schedule_time_utc, timeout=timeout
+        )
 
     def cancel_scheduled_messages(
         self, sequence_numbers: int | list[int], *, timeout: float | None = None
     ) -> None:
         """Cancel scheduled messages; ScheduledInBacklogError for numbers of the backlog."""
-        self._lifetime.run(self._inner.cancel_scheduled_messages, sequence_numbers, timeout=timeout)
+        self._lifetime.run(self._inner.cancel_scheduled_messages, _walked(sequence_numbers), timeout=timeout)
 
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> PairedMessageBatch:
         """An empty batch, as large as the primary takes and a backlog queue can hold with its envelope."""
@@ -341,3 +343,11 @@ class PairedSender:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _walked(given: Any) -> Any:
+    """What a generator, or another iterable of the caller's, gives: its code runs here and not on the loop,
+    where it would hold up every deadline, and on whose thread it may not be allowed to run.
+    """
+    is_walked = not isinstance(given, Iterable) or isinstance(given, list | tuple | Mapping)
+    return given if is_walked else list(given)

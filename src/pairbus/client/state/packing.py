@@ -7,7 +7,7 @@ maps of a message are written as they are read, and only what is unusual is look
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -26,6 +26,9 @@ from pairbus.client.sending.message import Message, raw_of
 from pairbus.errors import PairbusError
 
 _TUPLE, _DATETIME, _DECIMAL = Symbol("tuple"), Symbol("datetime"), Symbol("decimal")
+_BYTEARRAY, _PAIRS = Symbol("bytearray"), Symbol("pairs")
+# What the keys of a map may be to be read again; all others the SDK writes as well.
+_KEYS = {str, bytes, int}
 _PLAIN = {str, bytes, int, bool, float, type(None)}
 # The keys of the maps, written once.
 _MESSAGES, _HEADER, _PROPERTIES = map(encode, ("messages", "header", "properties"))
@@ -145,7 +148,8 @@ def _packed(value: Any) -> Any:
         return value
     match value:
         case dict():
-            return {_packed(key): _packed(item) for key, item in value.items()}
+            pairs: list[Any] = [[_packed(key), _packed(item)] for key, item in value.items()]
+            return dict(pairs) if _KEYS.issuperset(map(type, value)) else Described(_PAIRS, pairs)
         case list():
             return [_packed(item) for item in value]
         case tuple():
@@ -154,7 +158,9 @@ def _packed(value: Any) -> Any:
             return Described(_DATETIME, value.isoformat())
         case Decimal():
             return Described(_DECIMAL, str(value))
-        case bytearray() | memoryview():
+        case bytearray():
+            return Described(_BYTEARRAY, bytes(value))  # bytes are text to the SDK, as a property
+        case memoryview():
             return bytes(value)
         case _:
             return value
@@ -167,8 +173,15 @@ def _unpacked(value: Any) -> Any:
         case list():
             return [_unpacked(item) for item in value]
         case Described(descriptor=descriptor, value=inner):
-            if descriptor == _TUPLE:
-                return tuple(_unpacked(item) for item in inner)
-            return Decimal(inner) if descriptor == _DECIMAL else datetime.fromisoformat(inner)
+            return _READERS[descriptor](inner)
         case _:
             return value
+
+
+_READERS: dict[Any, Callable[[Any], Any]] = {
+    _TUPLE: lambda inner: tuple(map(_unpacked, inner)),
+    _DATETIME: datetime.fromisoformat,
+    _DECIMAL: Decimal,
+    _BYTEARRAY: bytearray,
+    _PAIRS: lambda inner: {_unpacked(key): _unpacked(item) for key, item in inner},
+}
