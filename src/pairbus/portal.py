@@ -24,7 +24,8 @@ Theory of operation
    while that thread runs the loop Ctrl-C is put off until the loop has stopped for it, which it does at once;
    who presses it a second time before that has something on the loop that blocks, and gets out of it. With
    any other handler of the application's it borrows nothing: such a one may also want to make a call. Nor
-   does a thread borrow that runs another event loop.
+   does a thread borrow that runs another event loop. A child that another thread forks meanwhile runs no
+   loop: there Ctrl-C is what it was.
 10. To wake up the loop costs a system call, at which every thread that waits for Python's lock may take it
    away. So calls that come before the loop has seen the last wake-up share it.
 """
@@ -36,6 +37,7 @@ import asyncio
 import concurrent.futures
 import contextvars
 import logging
+import os
 import signal
 import socket
 import threading
@@ -183,6 +185,7 @@ class _CtrlC:
         self._loop = loop
         self._count = 0
         self._is_heard = False
+        self._other_bell = -1
         # What comes while the loop is about to wait is not seen before it wakes up. So it is woken: Python
         # writes a byte here when a signal comes, whatever it does just then.
         self._heard, self._bell = socket.socketpair()
@@ -209,12 +212,23 @@ class _CtrlC:
 
     def run_loop(self) -> None:
         """Run the loop, with the loan; it stops for Ctrl-C."""
-        before = _signal.set_wakeup_fd(self._bell.fileno(), warn_on_full_buffer=False)
+        self._other_bell = _signal.set_wakeup_fd(self._bell.fileno(), warn_on_full_buffer=False)
         try:
             self._loop.run_forever()
         finally:
-            with suppress(OSError, ValueError):  # who set the other one has closed it
-                _signal.set_wakeup_fd(before)
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        with suppress(OSError, ValueError):  # who set the other one has closed it
+            _signal.set_wakeup_fd(self._other_bell)
+
+    @classmethod
+    def end_in_child(cls) -> None:
+        """After a fork: nothing is put off any more."""
+        putting_off = getattr(_signal.getsignal(signal.SIGINT), "__self__", None)
+        if isinstance(putting_off, cls):
+            _signal.signal(signal.SIGINT, signal.default_int_handler)
+            putting_off._hang_up()
 
     def close(self) -> None:
         """The loop has ended."""
@@ -231,6 +245,9 @@ class _CtrlC:
     def _hear(self) -> None:
         self._is_heard = True
         self._portal._stop()
+
+
+os.register_at_fork(after_in_child=_CtrlC.end_in_child)
 
 
 class Portal:

@@ -112,6 +112,31 @@ async def test_wherever_a_caller_is_cancelled_the_client_stays_usable(still: Sce
     assert "after" in still.ids()
 
 
+@pytest.mark.parametrize("settings", [{}, {"timeout": 600.0}], ids=["set out", "in line"])
+async def test_what_ends_a_program_amid_a_send_leaves_nothing_behind(
+    still: Scene, manual_timers: ManualTimers, monkeypatch: pytest.MonkeyPatch, settings: dict[str, float]
+) -> None:
+    class Pulled(BaseException):
+        """As a second Ctrl-C, or what a framework raises in the thread of a job."""
+
+    def pull(message: object) -> None:
+        raise Pulled
+
+    sender = still.sender(failover_interval=30.0)
+    await sender.send_messages(text("before"))
+    entity = sender._client.pair.entity("orders")
+    used = entity._links[0]._sender
+    monkeypatch.setattr(used, "send_messages", pull)
+    with pytest.raises(Pulled):
+        await sender.send_messages(text("pulled"), **settings)
+    assert entity.health.status().attempts == 0
+    await manual_timers.advance(60.0)
+    assert still.state() is EntityState.HEALTHY
+    await sender.send_messages(text("after"))  # not by a sender that was left amid something
+    assert entity._links[0]._sender is not used
+    assert still.ids() == ["before", "after"]
+
+
 async def test_a_turn_that_is_given_to_a_caller_just_cancelled_goes_on_to_the_next(
     still: Scene, manual_timers: ManualTimers
 ) -> None:

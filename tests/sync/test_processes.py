@@ -83,6 +83,40 @@ client.close()
     assert namespaces.receive(3) == ["before", "child", "after"]
 
 
+def test_ctrl_c_ends_a_child_that_was_forked_while_the_main_thread_ran_the_loop(
+    namespaces: Namespaces,
+) -> None:
+    body = """
+import asyncio
+
+main, portal = threading.get_ident(), Portal("lent", lends=True)
+
+def press_in_a_child():
+    child = os.fork()
+    if child == 0:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            os._exit(7 if is_usual and signal.set_wakeup_fd(-1) == -1 else 2)
+        os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+async def fork_on_another_thread():
+    if threading.get_ident() == main:
+        return await asyncio.get_running_loop().run_in_executor(None, press_in_a_child)
+
+while (code := portal.run(fork_on_another_thread)) is None:
+    pass
+say(code)
+portal.close(timeout=5)
+client.close()
+"""
+    with Script(namespaces, body) as script:
+        script.expect("7")
+        assert script.end() == CLEAN
+
+
 def test_what_was_told_before_the_end_is_still_heard(namespaces: Namespaces) -> None:
     body = """
 def on_change(change):

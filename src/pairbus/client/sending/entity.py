@@ -15,8 +15,8 @@ Theory of operation
    the first to try again, so that a connection that was lost costs no order. If that fails too it goes to the
    end of the line: a message that alone is refused must not hold up the others.
 5. One timer an entity, set when there is something to wait for; if it comes too early, it is set again.
-6. A caller that is cancelled takes its attempt back. What its wait on the wire tells, the health decides: a
-   program that puts limits of its own around its sends has to fail over, too.
+6. A caller that is cancelled, or whose program ends, takes its attempt back. What its wait on the wire tells,
+   the health decides: a program that puts limits of its own around its sends has to fail over, too.
 """
 
 from __future__ import annotations
@@ -542,7 +542,7 @@ class PairedEntity:
         self._begin(ticket)
         try:
             ending = await link.run(ticket, _ask_batch_size, limit=self._limit)
-        except asyncio.CancelledError:
+        except BaseException:  # it is the caller's: what the SDK raises is the ending
             self._take_back(ticket)
             raise
         now = self._timers.now()

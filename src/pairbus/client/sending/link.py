@@ -317,10 +317,9 @@ class SendLink:
         error = ticket.error
         if isinstance(error, Exception):  # whatever it is, the table of failures judges it
             return Ending.FAILED
-        if not isinstance(error, asyncio.CancelledError):
-            return None
-        is_foreign = ticket.is_cancelled  # somebody else wants the task to end
-        if not is_foreign or self._has_waited(ticket):
+        is_cancelled = isinstance(error, asyncio.CancelledError)
+        is_foreign = ticket.is_cancelled or not is_cancelled  # somebody else wants the task to end
+        if not is_foreign or not is_cancelled or self._has_waited(ticket):
             self._bury_sender(of=ticket.sender)
         if is_foreign:
             return None

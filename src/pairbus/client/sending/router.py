@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
 from functools import partial
@@ -80,8 +79,9 @@ class Router:
         """Go on with what had set out, and has failed."""
         try:
             action = await entity.attempt(attempt, entity.broke_off(attempt))
-        except asyncio.CancelledError:
-            entity.cancelled(attempt)
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                entity.cancelled(attempt)
             raise
         if action is Action.SPILL:
             await self._redirect(entity, attempt)
@@ -141,8 +141,9 @@ class Router:
                         continue
                 try:
                     action = await entity.attempt(attempt)
-                except asyncio.CancelledError:
-                    entity.cancelled(attempt)
+                except BaseException as error:
+                    if not isinstance(error, Exception):
+                        entity.cancelled(attempt)
                     raise
                 if action is None:
                     return attempt.value
