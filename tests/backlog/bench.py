@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from azure.servicebus.management import QueueProperties, ServiceBusAdministrationClient
@@ -20,7 +20,6 @@ def provisioner(
     policy: str = "root",
     count: int = 3,
     create: bool = True,
-    may_begin: Callable[[], Awaitable[bool]] | None = None,
     request_limit: float = 10.0,
     timers: SteppedTimers | None = None,
     random: Callable[[], float] = lambda: 0.0,
@@ -31,7 +30,6 @@ def provisioner(
         "contoso",
         count=count,
         create=create,
-        may_begin=may_begin,
         request_limit=request_limit,
         timers=timers,
         random=random,

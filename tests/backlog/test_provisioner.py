@@ -69,27 +69,6 @@ async def test_only_what_is_missing_is_created(broker: Broker) -> None:
     assert report.queues[1].differences == ()
 
 
-async def test_whoever_does_not_know_the_primary_makes_no_first_queue(broker: Broker) -> None:
-    asked = 0
-
-    async def nobody_knows() -> bool:
-        nonlocal asked
-        asked += 1
-        return False
-
-    stranger = provisioner(broker, may_begin=nobody_knows)
-    for run in (1, 2):
-        report = await stranger.run()
-        assert report.state == "pending"
-        assert ["is its address right?" in (queue.error or "") for queue in report.queues] == [True] * 3
-        assert len(report.warnings) == 1
-        assert asked == run, "once a run"
-    assert queue_names(broker) == []
-    broker["contoso-dr"].create_queue(NAMES[0], AS_CREATED)
-    assert (await stranger.run()).created == (NAMES[1], NAMES[2]), "somebody has begun who knows it"
-    assert asked == 2
-
-
 async def test_a_queue_with_other_settings_is_adopted_and_told_and_not_changed(broker: Broker) -> None:
     other = QueueSettings(
         max_size_in_megabytes=1024,

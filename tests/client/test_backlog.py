@@ -383,7 +383,7 @@ async def test_no_queue_is_looked_for_any_more_when_the_client_is_closed(still: 
     await client.start()
     backlog = client.pair.backlog
     await client.close()
-    assert not await backlog.is_there(None)
+    assert await backlog.find(None) == []
     assert backlog._links == {}
 
 

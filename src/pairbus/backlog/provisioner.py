@@ -12,8 +12,6 @@
    for, once, on the first queue that is created, and used for all.
 6. With them goes a queue with sessions, by which syphons see to it that one of them works at a time. Where it
    cannot be had, that is told, and all else works.
-7. That there are queues tells others that somebody has paired before who knew the primary. So whoever does
-   not know it makes no first one: `may_begin` is asked.
 """
 
 from __future__ import annotations
@@ -61,7 +59,6 @@ _FOR_EVER = "P10675199DT2H48M5.4775807S"
 _ALMOST_FOR_EVER = timedelta(days=10_000_000)
 # Requests at a time: quick for ten queues, and far below what a namespace lets an application ask.
 _AT_A_TIME = 4
-_UNKNOWN_PRIMARY = "not made before the primary has answered: is its address right?"
 _FIRST_PAUSE = 5.0
 _LONGEST_PAUSE = 300.0
 
@@ -150,7 +147,6 @@ class Provisioner:
         count: int,
         create: bool = True,
         request_limit: float = REQUEST_LIMIT,
-        may_begin: Callable[[], Awaitable[bool]] | None = None,
         timers: Timers | None = None,
         random: Callable[[], float] = randomness.random,
         on_request: OnRequest | None = None,
@@ -161,19 +157,17 @@ class Provisioner:
         self._primary = primary
         self._count = count
         self._create_missing = create
-        self._may_begin = may_begin
-        self._may_create: bool | None = None  # nobody has asked yet
         self._limit = request_limit
         self._timers = timers
         self._random = random
         self._on_request = on_request
         self._searching = asyncio.Lock()
-        self._hurried = asyncio.Event()
+        #: The queues that it has asked the secondary to create, whatever the answer was.
+        self.attempted: set[str] = set()
         self._delivery_count: int | None = None
 
     async def run(self) -> ProvisioningReport:
         """Check and create the queues once. Failures of the service or the connection are in the report."""
-        self._may_create = self._may_create or None
         async with self._open_administration() as admin:
             first = await self._attend(admin, self._names[0])
             if isinstance(first, _Stop):
@@ -207,17 +201,8 @@ class Provisioner:
             until = timers.now() + pause * (1.0 - 0.5 * self._random())
             if deadline is not None and until >= deadline:
                 return report
-            timer = timers.call_at(until, self._hurried.set)
-            try:
-                await self._hurried.wait()
-            finally:
-                timer.cancel()
-            self._hurried.clear()
+            await _wait_until(until, timers)
             pause = min(pause * 2.0, _LONGEST_PAUSE)
-
-    def hurry(self) -> None:
-        """Try again now: the primary has answered."""
-        self._hurried.set()
 
     async def _ask(self, entity: str, request: Awaitable[T]) -> T:
         with telling(self._on_request, entity):
@@ -244,11 +229,7 @@ class Provisioner:
 
     async def _look_or_create(self, admin: ServiceBusAdministrationClient, name: str) -> BacklogQueueReport:
         found = await self._look(admin, name)
-        if found is not None:
-            self._may_create = True
-        elif self._create_missing and not await self._is_permitted():
-            return BacklogQueueReport(name=name, error=_UNKNOWN_PRIMARY)
-        elif self._create_missing:
+        if found is None and self._create_missing:
             try:
                 created = await self._create(admin, name)
                 return BacklogQueueReport(name=name, created=True, differences=self._compare(created))
@@ -261,19 +242,11 @@ class Provisioner:
             return BacklogQueueReport(name=name, error="it does not exist")
         return BacklogQueueReport(name=name, existed=True, differences=self._compare(found))
 
-    async def _is_permitted(self) -> bool:
-        """Rule 7."""
-        if self._may_create is None:
-            self._may_create = self._may_begin is None or await self._may_begin()
-        return self._may_create
-
     async def _see_to_lease(self, admin: ServiceBusAdministrationClient) -> list[str]:
         """Rule 6: what is wrong with the queue of the lease, in words."""
         name = lease_queue_name(self._primary)
         try:
             found = await self._look(admin, name)
-            if found is None and self._may_create is False:
-                return []
             if found is None and self._create_missing:
                 with suppress(ResourceExistsError):  # somebody else was quicker
                     await self._ask(name, admin.create_queue(name, **_LEASE))
@@ -315,6 +288,7 @@ class Provisioner:
     async def _create_with(
         self, admin: ServiceBusAdministrationClient, name: str, delivery_count: int | None
     ) -> QueueProperties:
+        self.attempted.add(name)
         settings: dict[str, Any] = {**WANTED, "max_delivery_count": delivery_count}
         for setting in ("default_message_time_to_live", "auto_delete_on_idle"):
             settings[setting] = _FOR_EVER
@@ -378,8 +352,6 @@ class Provisioner:
                 f"the service takes a delivery count of {count} at most, so the queues have that one instead "
                 f"of {_INT32_MAX}"
             )
-        if self._may_create is False:
-            warnings.append(f"backlog queues are {_UNKNOWN_PRIMARY}")
         if extra:
             warnings.append(
                 f"{len(extra)} backlog queues have an index beyond the count and are left alone: "
@@ -426,3 +398,12 @@ def _in_words(value: Any) -> str:
     if isinstance(value, timedelta):
         return f"{value.total_seconds():g} s"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+async def _wait_until(when: float, timers: Timers) -> None:
+    reached = asyncio.Event()
+    timer = timers.call_at(when, reached.set)
+    try:
+        await reached.wait()
+    finally:
+        timer.cancel()

@@ -17,7 +17,7 @@ from azure.core.exceptions import AzureError
 from pairbus.backlog.provisioner import Provisioner, ProvisioningReport
 from pairbus.clock import Clock
 from pairbus.options import SendAvailabilityOptions, StateChange
-from pairbus.pairing.failures import Failure, FailureKind, classify, is_answer
+from pairbus.pairing.failures import Failure, FailureKind, classify
 from pairbus.pairing.headroom import HeadroomWatch, batch_limit
 from pairbus.pairing.names import backlog_queue_names, path_key
 from pairbus.pairing.scheduling import check_cancellable
@@ -36,15 +36,12 @@ from .sending.acquaintance import Acquaintance
 from .sending.backlog_route import BacklogRoute
 from .sending.calls import EntityCall
 from .sending.entity import PairedEntity
-from .sending.link import SendLink
 from .sending.message import Message, PairedMessageBatch
-from .sending.pinger import open_link
 from .sending.router import Router
 from .sending.sessions import StayingSessions
 from .sending.spool import Spool
 from .sending.spool_lane import UnsendableRecord
 from .sending.surroundings import Surroundings
-from .sending.ticket import Ending, Ticket
 from .sides import Sides
 from .state.landmark import Landmark
 from .state.records import Records
@@ -137,9 +134,8 @@ class Pair:
             self.backlog.on_return = spool.nudge
         self._acquaintance = Acquaintance(
             landmark,
-            has_queues=self.backlog.is_there,
-            knock=self._knock,
-            on_reached=lambda: None if self._provisioner is None else self._provisioner.hurry(),
+            find_queues=self.backlog.find,
+            made_by_us=lambda: () if self._provisioner is None else self._provisioner.attempted,
         )
         self._view = view
         self.sessions: StayingSessions | None = None
@@ -164,7 +160,6 @@ class Pair:
             self.secondary.open_administration,
             self.name,
             count=self.options.backlog_queue_count,
-            may_begin=self._acquaintance.is_known,
             timers=self.timers,
             on_request=lambda entity, fate: self.observers.tell(
                 lambda observer: observer.administered(entity, fate)
@@ -307,21 +302,6 @@ class Pair:
                 entity.evacuate()
 
     # -- provisioning
-
-    async def _knock(self) -> bool:
-        """Whether the primary answers who asks for a link, be it that there is no such queue."""
-        only = None if self.primary.parsed is None else self.primary.parsed.entity_path
-        link = SendLink(
-            lambda: self.primary.open_sender(only or self.backlog.queues[0]),
-            graveyard=self.graveyard,
-            timers=self.timers,
-        )
-        ticket = Ticket()
-        try:
-            ending = await link.run(ticket, open_link, limit=self.options.send_timeout)
-        finally:
-            await link.close(0.0)
-        return ending is Ending.DONE or (ticket.error is not None and is_answer(describe(ticket.error)))
 
     def _provisioned(self, report: ProvisioningReport) -> None:
         self._report = report

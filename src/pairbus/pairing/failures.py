@@ -318,12 +318,8 @@ def judge(
     if action is Action.COUNT and not failure.is_outcome_known:
         action = Action.COUNT_UNKNOWN
     verdict = Ruling(action, kind)
-    return verdict._replace(is_answer=not verdict.is_counted and is_answer(failure))
-
-
-def is_answer(failure: Failure) -> bool:
-    """Whether the primary must be there for it: it has looked at the entity and refused."""
-    return classify(failure) in _ANSWERS and failure.causes.isdisjoint(_NO_TOKEN)
+    is_answer = kind in _ANSWERS and not verdict.is_counted and failure.causes.isdisjoint(_NO_TOKEN)
+    return verdict._replace(is_answer=is_answer)
 
 
 def judge_backlog(failure: Failure, options: SendAvailabilityOptions) -> Ruling:

@@ -2,15 +2,13 @@
 
 Before its first answer, a primary that cannot be reached may be down or may be a typing mistake. The first
 fails over, the second is to be raised. An earlier process that has reached it tells them apart, and so does a
-backlog queue: somebody has paired before us who knew the primary. That holds because nobody makes the first
-queue of a pair for a primary that has never answered: a client knocks there first, or a mistyped host would
-leave queues behind, and whoever is started next with the same mistake would take it for an outage.
+backlog queue that is not of our own making: somebody has paired before us.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from pairbus.client.state.landmark import Landmark
 
@@ -22,15 +20,13 @@ class Acquaintance:
         self,
         landmark: Landmark | None,
         *,
-        has_queues: Callable[[float | None], Awaitable[bool]],
-        knock: Callable[[], Awaitable[bool]],
-        on_reached: Callable[[], object],
+        find_queues: Callable[[float | None], Awaitable[Iterable[str]]],
+        made_by_us: Callable[[], Iterable[str]],
     ) -> None:
-        """`has_queues` tells whether there is a backlog queue, `knock` whether the primary answers now."""
+        """`find_queues` tells which backlog queues are there, `made_by_us` which of them we have made."""
         self._landmark = landmark
-        self._has_queues = has_queues
-        self._knock = knock
-        self._on_reached = on_reached
+        self._find_queues = find_queues
+        self._made_by_us = made_by_us
         #: Whether the primary has answered this client.
         self.had_success = False
 
@@ -39,28 +35,18 @@ class Acquaintance:
         if not self.had_success:
             self.had_success = True
             self._remember()
-            self._on_reached()
-
-    async def is_known(self) -> bool:
-        """Whether it has ever answered here, or does so now."""
-        if self.had_success or await self._is_marked():
-            return True
-        if await self._knock():
-            self.reached()
-        return self.had_success
 
     async def was_paired_before(self, deadline: float | None) -> bool:
         """Whether the names of this pair are known to be right, though the primary has not answered yet."""
-        if await self._is_marked():
+        loop = asyncio.get_running_loop()
+        if self._landmark is not None and await loop.run_in_executor(None, self._landmark.is_set):
             return True
-        is_known = await self._has_queues(deadline)
+        found = await self._find_queues(deadline)
+        # Asked afterwards: a queue may have been created while a link to it was being opened.
+        is_known = not set(self._made_by_us()).issuperset(found)
         if is_known:
             self._remember()  # for a process that finds neither side
         return is_known
-
-    async def _is_marked(self) -> bool:
-        mark = self._landmark
-        return mark is not None and await asyncio.get_running_loop().run_in_executor(None, mark.is_set)
 
     def _remember(self) -> None:
         if self._landmark is not None:

@@ -145,11 +145,11 @@ class BacklogRoute:
         ids = [(message_id_of(message), session_of(message)) for message in messages]
         await self._record(times * self._rows(path, self.queues[0], ids, outcome=UNANSWERED))
 
-    async def is_there(self, deadline: float | None) -> bool:
-        """Whether a link opens to one of the first queues."""
+    async def find(self, deadline: float | None) -> list[str]:
+        """Which of the first queues are there: those to which a link opens."""
         limit, asked = self._options.send_timeout, self.queues[:_ASKED_QUEUES]
         endings = await asyncio.gather(*(self._open(queue, Ticket(), limit, deadline) for queue in asked))
-        return Ending.DONE in endings
+        return [queue for queue, ending in zip(asked, endings, strict=True) if ending is Ending.DONE]
 
     def wake(self) -> None:
         """Let all who wait look again: the client has been closed, or has faulted."""

@@ -1,8 +1,8 @@
 """Remembers, in the state directory, that a primary is known to be the right one.
 
 A client that has never reached its primary cannot tell an outage from a mistyped host. One that is started
-again in the middle of an outage need not guess: its predecessor, which has reached it or a backlog queue of
-it, has left a mark, with the address, so that another address is not taken for it.
+again in the middle of an outage need not guess: its predecessor, which has reached it or a backlog queue that
+somebody else had made for it, has left a mark, with the address, so that another address is not taken for it.
 """
 
 from __future__ import annotations
