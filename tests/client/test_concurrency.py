@@ -7,6 +7,7 @@ import contextlib
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,6 +136,22 @@ async def test_what_ends_a_program_amid_a_send_leaves_nothing_behind(
     await sender.send_messages(text("after"))  # not by a sender that was left amid something
     assert entity._links[0]._sender is not used
     assert still.ids() == ["before", "after"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"timeout": 600.0}], ids=["set out", "in line"])
+async def test_a_send_that_outlives_its_event_loop_ends_quietly(
+    still: Scene, settings: dict[str, float]
+) -> None:
+    sender = still.sender()
+    await sender.send_messages(text("before"))
+    still.primary.faults.set("silence")
+    sending = still.begin(sender.send_messages(text("left"), **settings))
+    await still.on_the_wire()
+    left: Any = sending.get_coro()
+    await asyncio.to_thread(left.close)  # where no loop runs, as when its task is collected
+    sending.cancel()
+    with pytest.raises(RuntimeError, match="already awaited"):
+        await sending
 
 
 async def test_a_turn_that_is_given_to_a_caller_just_cancelled_goes_on_to_the_next(

@@ -158,6 +158,17 @@ async def test_who_is_cancelled_and_called_away_at_once_is_cancelled(either: Ben
     assert not either.link.is_busy
 
 
+async def test_who_was_cancelled_just_before_the_call_is_cancelled(either: Bench) -> None:
+    async def cancel_all_and_call() -> None:
+        calling.cancel()  # as a program that ends all its tasks does from one of them
+        await either.run(forever)
+
+    calling = begin(cancel_all_and_call())
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    assert not either.link.is_busy
+
+
 async def test_an_sdk_that_lingers_is_reminded(bench: Bench) -> None:
     """It cleans up when it is cancelled, and that hangs too."""
     await bench.run(nothing)

@@ -542,7 +542,7 @@ class PairedEntity:
         self._begin(ticket)
         try:
             ending = await link.run(ticket, _ask_batch_size, limit=self._limit)
-        except BaseException:  # it is the caller's: what the SDK raises is the ending
+        except asyncio.CancelledError:
             self._take_back(ticket)
             raise
         now = self._timers.now()

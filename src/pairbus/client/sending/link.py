@@ -317,11 +317,10 @@ class SendLink:
         error = ticket.error
         if isinstance(error, Exception):  # whatever it is, the table of failures judges it
             return Ending.FAILED
-        is_cancelled = isinstance(error, asyncio.CancelledError)
-        is_foreign = ticket.is_cancelled or not is_cancelled  # somebody else wants the task to end
-        if not is_foreign or not is_cancelled or self._has_waited(ticket):
+        is_ours = isinstance(error, asyncio.CancelledError) and not ticket.is_cancelled
+        if is_ours or self._is_spoilt(ticket):
             self._bury_sender(of=ticket.sender)
-        if is_foreign:
+        if not is_ours:  # somebody else wants the task to end
             return None
         ticket.error = None if reason is not None else ConnectionAbortedError(_OWN_CANCELLATION)
         return reason or Ending.FAILED
@@ -348,8 +347,10 @@ class SendLink:
         self.discard_after(ticket)
         return True
 
-    def _has_waited(self, ticket: Ticket) -> bool:
-        """Rule 8."""
+    def _is_spoilt(self, ticket: Ticket) -> bool:
+        """Whether its sender is not used again: rule 8, and after what ends a program, but for its loop."""
+        if not isinstance(ticket.error, asyncio.CancelledError):
+            return not isinstance(ticket.error, GeneratorExit)
         return self._width == 1 or self._timers.now() - (ticket.called_at or 0.0) >= _PATIENCE
 
     async def _call_in_task(self, ticket: Ticket, operation: SdkOperation, ends: float) -> Ending:

@@ -80,7 +80,7 @@ class Router:
         try:
             action = await entity.attempt(attempt, entity.broke_off(attempt))
         except BaseException as error:
-            if not isinstance(error, Exception):
+            if not isinstance(error, Exception | GeneratorExit):
                 entity.cancelled(attempt)
             raise
         if action is Action.SPILL:
@@ -142,7 +142,7 @@ class Router:
                 try:
                     action = await entity.attempt(attempt)
                 except BaseException as error:
-                    if not isinstance(error, Exception):
+                    if not isinstance(error, Exception | GeneratorExit):
                         entity.cancelled(attempt)
                     raise
                 if action is None:

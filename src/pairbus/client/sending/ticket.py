@@ -122,7 +122,8 @@ class Ticket:
         self._task = task
         self._ending = None
         self._called_away = 0
-        self._cancelling = task.cancelling()
+        # One that was asked for in this very step is yet to come out of the call.
+        self._cancelling = task.cancelling() - getattr(task, "_must_cancel", False)
 
     def vacate(self) -> Ending | None:
         """Wait in place no more. Why it was called away, if it was; its task is as it was before."""
