@@ -22,6 +22,7 @@ from pairbus.amqp.sasl import SaslClient
 from pairbus.broker import Broker
 from pairbus.broker.errors import BrokerError
 from pairbus.errors import ConfigurationError
+from tests.waiting import PATIENCE
 
 from .bus import Bus, eventually, receive
 from .raw import RawClient
@@ -175,6 +176,30 @@ async def test_a_killed_broker_says_nothing(aio_bus: Bus) -> None:
         assert not accepts(aio_bus.namespace.port)
         with pytest.raises(ServiceBusConnectionError):
             await sender.send_messages(ServiceBusMessage("lost"))
+
+
+def test_a_call_from_another_thread_is_told_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, begun, told = Broker({"contoso": 0}), threading.Event(), list[BaseException]()
+
+    async def perform(act: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def call() -> None:
+        try:
+            broker["contoso"].create_queue("orders")
+        except BaseException as error:  # noqa: BLE001 - it is looked at below
+            told.append(error)
+
+    with broker:
+        monkeypatch.setattr(broker._hosts["contoso"], "perform", perform)
+        caller = threading.Thread(target=call)
+        caller.start()
+        assert begun.wait(PATIENCE)
+        broker.kill()
+        caller.join(PATIENCE)
+    assert [type(error) for error in told] == [BrokerError]
+    assert "ended while this was under way" in str(told[0])
 
 
 async def test_a_kill_on_the_running_event_loop() -> None:

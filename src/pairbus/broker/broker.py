@@ -16,6 +16,7 @@ import ssl
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -400,4 +401,9 @@ class Broker:
         if self._loop is None:
             work.close()
             raise BrokerError("the broker is not running: use it inside of its `with` block")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_DEADLINE)
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result(_DEADLINE)
+        except CancelledError:
+            raise BrokerError(
+                "the broker has ended while this was under way; whether it was done is seen at its next start"
+            ) from None
