@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,9 +14,14 @@ from azure.servicebus.exceptions import (
     ServiceBusAuthenticationError,
 )
 
+from pairbus.amqp.events import LinkDetached
+from pairbus.amqp.sasl import SaslClient
 from pairbus.broker.engine.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
+from tests.engine.samples import message
 
 from .bus import Bus, bodies, eventually, opened, receive
+from .raw import RawClient
+from .test_tokens import key_of
 
 # A sender that finds its link gone does not look why; what it is told when it attaches again is the reason.
 ONE_RETRY: dict[str, Any] = {"retry_total": 1, "retry_backoff_factor": 0.01}
@@ -149,3 +155,43 @@ async def test_an_idle_queue_goes_but_not_while_somebody_waits_at_it(aio_bus: Bu
         assert bodies(await receive(receiver)) == ["still here"]
         with pytest.raises(ServiceBusAuthenticationError):
             await aio_bus.client.get_queue_sender("lonely").__aenter__()
+
+
+@pytest.fixture
+def watcher(bus_without_client: Bus) -> Iterator[RawClient]:
+    """A client of a namespace that has a queue which may be idle for five minutes."""
+    namespace = bus_without_client.namespace
+    namespace.create_queue("watched", QueueSettings(auto_delete_on_idle=300.0))
+    with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
+        yield client
+
+
+def queues(bus: Bus) -> list[str]:
+    engine = bus.broker._hosts["contoso"].engine
+    return bus.broker.call(lambda: [queue.path for queue in engine.list_queues()])
+
+
+def test_no_request_finds_a_queue_idle_that_somebody_waits_at(
+    bus_without_client: Bus, watcher: RawClient
+) -> None:
+    """Though it comes at the moment at which the queue would go, and before time has been seen to pass."""
+    watcher.attach("watched", sends=False)
+    bus_without_client.clock.advance(301)
+    host = bus_without_client.broker._hosts["contoso"]
+    bus_without_client.broker._run(host, lambda engine, now: engine.send("watched", [message()], now))
+    assert queues(bus_without_client) == ["watched"]
+
+
+@pytest.mark.parametrize("part", ["", "/$DeadLetterQueue"])
+def test_a_queue_idles_from_when_its_last_receiver_has_gone(
+    bus_without_client: Bus, watcher: RawClient, part: str
+) -> None:
+    link = watcher.attach(f"watched{part}", sends=False)
+    bus_without_client.clock.advance(299)
+    link.detach()
+    watcher.flush()
+    watcher.await_event(LinkDetached)
+    bus_without_client.pass_time(299)
+    assert queues(bus_without_client) == ["watched"]
+    bus_without_client.pass_time(2)
+    assert queues(bus_without_client) == []

@@ -172,7 +172,7 @@ def test_what_idles_is_deleted() -> None:
     assert space.next_deadline() is None
 
 
-@pytest.mark.parametrize("use", ["send", "receive", "peek", "dead letters", "touch", "update"])
+@pytest.mark.parametrize("use", ["send", "receive", "peek", "dead letters", "receiver", "update"])
 def test_what_is_used_is_not_deleted(use: str) -> None:
     space = idle_namespace()
     orders = space.get_queue("orders")
@@ -183,7 +183,7 @@ def test_what_is_used_is_not_deleted(use: str) -> None:
         "receive": lambda: orders.receive(1, START + 60),
         "peek": lambda: orders.peek(0, 1, START + 60),
         "dead letters": lambda: dead.receive(1, START + 60),
-        "touch": lambda: orders.touch(START + 60),
+        "receiver": lambda: (orders.attend(), space.tick(START + 59), orders.leave(START + 60)),
         "update": lambda: space.update_queue("orders", QueueSettings(auto_delete_on_idle=100.0), START + 60),
     }
     uses[use]()

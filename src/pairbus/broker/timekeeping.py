@@ -151,12 +151,8 @@ class Timekeeper:
         """Let time pass: locks and messages expire, schedules come due, faults change, idle lines end."""
         now = self.now()
         self._host.decisions.make(
-            lambda: self._pass_in_engine(now), lambda passed: self._pass_elsewhere(now, passed)
+            lambda: self._host.engine.tick(now), lambda passed: self._pass_elsewhere(now, passed)
         )
-
-    def _pass_in_engine(self, now: float) -> None:
-        self._host.consumers.touch(now)
-        self._host.engine.tick(now)
 
     def _pass_elsewhere(self, now: float, passed: Callable[[], None]) -> None:
         host = self._host

@@ -47,6 +47,7 @@ class Entity(ABC):
         "duplicates",
         "last_sequence",
         "path",
+        "receivers",
         "removed",
         "settings",
         "space",
@@ -62,6 +63,8 @@ class Entity(ABC):
         self.created_at = self.updated_at = self._idle_since = now
         # When messages were last sent, received or looked at; 0 if never.
         self.accessed_at = 0.0
+        #: How many are there to receive, whether anything comes or not.
+        self.receivers = 0
         self.space = space
         self.last_sequence = 0
         self.duplicates: DuplicateHistory | None = None
@@ -102,12 +105,27 @@ class Entity(ABC):
         return self.space.used
 
     @property
+    def parts(self) -> Sequence[Entity]:
+        """What belongs to it: whoever uses that uses the entity."""
+        return ()
+
+    @property
     def used_at(self) -> float:
         """When the entity was last used, as auto-delete sees it."""
-        return max(self.accessed_at, self._idle_since)
+        return max(self.accessed_at, self._idle_since, *(part.used_at for part in self.parts))
 
-    def touch(self, now: float) -> None:
-        """Note that the entity is in use, for instance by a receiver that waits."""
+    @property
+    def is_attended(self) -> bool:
+        """Whether somebody is there to receive from it."""
+        return self.receivers > 0 or any(part.is_attended for part in self.parts)
+
+    def attend(self) -> None:
+        """A receiver has come: the entity is in use until it goes, however long nothing else happens."""
+        self.receivers += 1
+
+    def leave(self, now: float) -> None:
+        """A receiver has gone."""
+        self.receivers -= 1
         self.accessed_at = now
 
     def spare(self, now: float) -> None:
@@ -252,7 +270,7 @@ class Entity(ABC):
         if self.duplicates is not None and self.duplicates.forget(now):
             self._emit(DuplicateForgotten(self.path, now))
         if self._idle is not None and now >= self.used_at + self._idle:
-            if self._schedule.count:
+            if self._schedule.count or self.is_attended:
                 self.spare(now)
             else:
                 self._context.retire(self)

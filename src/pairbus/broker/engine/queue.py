@@ -112,8 +112,8 @@ class MessageQueue(Entity):
         return self._exits.forward_to is not None
 
     @property
-    def used_at(self) -> float:
-        return max(super().used_at, *(queue.accessed_at for queue in self.sub_queues()), 0.0)
+    def parts(self) -> Sequence[Entity]:
+        return self.sub_queues()
 
     def counts(self) -> Counts:
         """How many messages there are, of which kind."""

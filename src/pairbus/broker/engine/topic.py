@@ -7,6 +7,8 @@ size.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .breath import breathe
 from .context import Context, Space
 from .entity import Entity
@@ -33,8 +35,8 @@ class Topic(Entity):
         return [self._subscriptions[key] for key in sorted(self._subscriptions)]
 
     @property
-    def used_at(self) -> float:
-        return max([super().used_at, *(each.used_at for each in self._subscriptions.values())])
+    def parts(self) -> Sequence[Entity]:
+        return list(self._subscriptions.values())
 
     @property
     def is_wide(self) -> bool:

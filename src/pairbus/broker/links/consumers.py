@@ -5,7 +5,7 @@ lock, a wait by its queue or by its end.
 """
 
 import time
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Set
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,6 @@ class Consumers:
         # Receivers without a session by queue, in the order of their turns; the others by their lock.
         self._outboxes: dict[MessageQueue, OrderedDict[SendingEndpoint, None]] = {}
         self._readers: dict[SessionLock, SendingEndpoint] = {}
-        self._readers_of: Counter[MessageQueue] = Counter()
         # Not a plain dictionary: that is slow to find its first entry when many were removed before it.
         self._waits: dict[MessageQueue, OrderedDict[int, SessionWait]] = {}
         self._wait_ends: Deadlines[int] = Deadlines()
@@ -52,7 +51,6 @@ class Consumers:
         """A receiver has attached."""
         if outbox.session is not None:
             self._readers[outbox.session] = outbox
-            self._readers_of[outbox.queue] += 1
         else:
             self._outboxes.setdefault(outbox.queue, OrderedDict())[outbox] = None
 
@@ -61,8 +59,7 @@ class Consumers:
         self._wanting.pop(outbox, None)
         self._late.pop(outbox, None)
         if outbox.session is not None:
-            if self._readers.pop(outbox.session, None) is not None:
-                self._readers_of[outbox.queue] -= 1
+            self._readers.pop(outbox.session, None)
             return
         others = self._outboxes.get(outbox.queue)
         if others is not None:
@@ -73,14 +70,6 @@ class Consumers:
     def reader_of(self, lock: SessionLock | None) -> "SendingEndpoint | None":
         """The receiver that holds a session by this lock."""
         return None if lock is None else self._readers.get(lock)
-
-    def touch(self, now: float) -> None:
-        """A queue that somebody waits at is in use, however long nothing comes."""
-        for queue in self._outboxes:
-            queue.touch(now)
-        self._readers_of = +self._readers_of
-        for queue in self._readers_of:
-            queue.touch(now)
 
     def want(self, outbox: "SendingEndpoint") -> None:
         """A receiver's credit has changed: see to it at the end of the turn."""

@@ -105,6 +105,7 @@ class SendingEndpoint(LinkEndpoint):
         self._delivered_in_grant = False
         # For what has to be read from the disk.
         self._is_waiting = False
+        queue.attend()
 
     @property
     def state(self) -> tuple[int, ...]:
@@ -318,6 +319,7 @@ class SendingEndpoint(LinkEndpoint):
     def on_detached(self) -> None:
         self.draining = False
         self._end_grant()
+        self.queue.leave(self._host.now())
         self._host.consumers.leave(self)
         if self.session is not None:
             self._release(self.session)
