@@ -14,6 +14,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.aio import PairedSender
+from pairbus.client.sending.rounds import Consignment, Convoy, Round
 from pairbus.testing import ManualTimers
 
 from .scene import BACKLOG, TRANSPORT, Scene, eventually, text
@@ -327,3 +328,22 @@ async def test_a_client_that_is_closed_lets_everybody_go(still: Scene) -> None:
     await line.until_under_way()
     await line.sender._client.close()
     assert "done" not in (await line.ends())[1:]
+
+
+def test_who_has_less_time_left_goes_by_itself() -> None:
+    """Its attempt would be given up earlier than that of the others, or theirs with it."""
+
+    async def transmit(sender: object) -> None:
+        """It comes to no call."""
+
+    fresh, other, late = (
+        Round(transmit, None, parcel=Consignment(text(name).raw_amqp_message)) for name in ("1", "2", "3")
+    )
+    late.set_out(0.0, 10.0)
+    late.halt(13.0)
+    convoy = Convoy(1000, now=13.0, send_timeout=10.0)
+    assert [convoy.takes(each) for each in (fresh, other, late)] == [True, True, False]
+    assert (convoy.rounds, convoy.limit) == ([fresh, other], 10.0)
+    alone = Convoy(1000, now=13.0, send_timeout=10.0)
+    assert [alone.takes(each) for each in (late, fresh)] == [True, False]
+    assert alone.limit == 2.0

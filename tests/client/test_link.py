@@ -18,7 +18,7 @@ class Sender:
     """An SDK sender that does what the test tells it to."""
 
     def __init__(self) -> None:
-        self.is_closed = False
+        self.is_closed = self.is_lost = False
         self.opened = asyncio.Event()
         self.opened.set()
 
@@ -344,6 +344,31 @@ async def test_one_goes_ahead_and_the_others_follow(manual_timers: ManualTimers)
         call.cancel()
     await asyncio.gather(*calls, return_exceptions=True)
     assert (bench.link.is_calling, bench.link.length) == (False, 0)
+
+
+@pytest.mark.parametrize("why", ["nothing", "full", "a rest", "closing", "unproven", "lost"])
+async def test_whoever_sets_out_finds_nothing_in_the_way(wide: Bench, why: str) -> None:
+    link, sender = wide.link, wide.senders[0]
+    match why:
+        case "full":
+            for _ in range(10):
+                link.take_turn()
+        case "a rest":
+            link.rest(2.0)
+        case "closing":
+            link._is_closing = True
+        case "unproven":
+            await wide.run(fail)
+        case "lost":
+            sender.is_lost = True
+    now, before, ticket = wide.timers.now(), link.length, Ticket()
+    assert link.set_out(ticket, now, now + 10.0) is (why == "nothing")
+    assert (link.is_calling, link.length - before) == ((True, 1) if why == "nothing" else (False, 0))
+    assert ticket.sender is (sender if why == "nothing" else None)
+    if why == "nothing":
+        link.arrived(ticket, now)
+        link.pass_turn()
+    assert not link.is_calling
 
 
 async def test_a_caller_that_goes_soon_leaves_the_sender_to_the_others(wide: Bench) -> None:

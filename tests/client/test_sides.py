@@ -95,6 +95,20 @@ async def test_without_a_hosted_syphon_the_primary_goes_on_sending(
         await sender.send_messages(text("2"))
 
 
+@pytest.mark.parametrize("how", ["closed", "faulted", "closed under us"])
+async def test_a_sender_that_has_just_sent_sends_nothing_to_a_side_that_has_ended(
+    still: Scene, how: str
+) -> None:
+    client = still.client()
+    sender = client.get_queue_sender("orders")
+    await sender.send_messages(text("1"))
+    await sender.send_messages(text("2"))  # by the short way
+    await end(client, "primary", how)
+    with pytest.raises(ClientClosedError if how == "closed" else PairFaultedError):
+        await sender.send_messages(text("3"))
+    assert still.ids() == ["1", "2"]
+
+
 async def test_no_outage_is_a_fault_however_long(still: Scene, manual_timers: ManualTimers) -> None:
     client = still.client(enable_syphon=True, ping_primary_interval=1800.0)
     await client.start()
