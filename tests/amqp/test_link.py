@@ -560,3 +560,26 @@ def test_a_reason_is_cut_to_what_the_peers_frames_hold(of: str) -> None:
     error = answer.state.error if of == "delivery" else answer.error
     assert error.condition == LONG_ERROR.condition
     assert LONG_ERROR.description.startswith(error.description)
+
+
+@pytest.mark.parametrize("window", [1000, 5, 1])
+@pytest.mark.parametrize("sizes", [[10] * 8, [10, 600, 10], [10]])
+def test_messages_that_are_sent_together_leave_as_they_would_alone(window: int, sizes: list[int]) -> None:
+    """Whatever waits for a window or needs more than one frame, and where the ids wrap."""
+    told, left = [], []
+    tags, payloads = [b"%016d" % number for number in range(len(sizes))], [b"m" * size for size in sizes]
+    for together in (True, False):
+        peer = Peer().open(max_frame_size=512).begin(window=window).attach(receiver=True)
+        link = _link(peer)
+        link.session.next_delivery_id = link.session.next_outgoing_id = 0xFFFFFFFD
+        if together:
+            ids = link.send_all(payloads, tags)
+        else:
+            ids = [link.send(payload, tag) for payload, tag in zip(payloads, tags, strict=True)]
+        told.append(peer.machine.data_to_send())
+        session = link.session
+        counts = (link.credit, link.delivery_count, session.remote_window, len(session.outbox.items))
+        numbers = (session.next_outgoing_id, session.next_delivery_id, list(session.unsettled_sent))
+        left.append((ids, counts, numbers))
+    assert told[0] == told[1]
+    assert left[0] == left[1]

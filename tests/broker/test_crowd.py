@@ -89,7 +89,7 @@ OPERATIONS: dict[str, Callable[[Crowd], Any]] = {
     "a link goes": Crowd.detach_bystander,
     "a session's message": lambda crowd: crowd.send("read", "s1"),
     "a message for one who waits": lambda crowd: crowd.send("crowded", "new"),
-    "time passes": lambda crowd: crowd.host.time._pass_in_engine(crowd.host.now()),
+    "time passes": lambda crowd: crowd.host.engine.tick(crowd.host.now()),
     "a look at a queue": lambda crowd: crowd.bus.namespace.message_count("other"),
 }
 

@@ -16,7 +16,8 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from pairbus.conditions import INVALID_FIELD, LINK_STOLEN, MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT
 
@@ -308,6 +309,35 @@ class Link:
         self._write(shape.pack(size, shape.head, delivery_id, shape.mark, tag, shape.tail))
         self._write(payload)
         return delivery_id
+
+    def send_all(self, payloads: Sequence[bytes | Pieces], tags: Sequence[bytes]) -> list[int]:
+        """Send messages as `send` does, with tags of one length; their delivery ids."""
+        session, count = self.session, len(payloads)
+        shape = self.shape(len(tags[0]), 0, settled=False, more=False)
+        room, overhead = session.frame_limit - shape.overhead, shape.overhead
+        if (
+            not self.is_alive
+            or session.remote_window < count
+            or session.outbox.items
+            or set(map(type, payloads)) != {bytes}
+            or max(map(len, payloads)) > room
+        ):
+            return [self.send(payload, tag) for payload, tag in zip(payloads, tags, strict=True)]
+        first = session.next_delivery_id
+        ids = [number & MASK for number in range(first, first + count)]
+        session.next_delivery_id = (first + count) & MASK
+        session.remote_window -= count
+        session.next_outgoing_id = (session.next_outgoing_id + count) & MASK
+        self.delivery_count = (self.delivery_count + count) & MASK
+        self.credit -= count
+        self._unsettled.update(dict.fromkeys(ids, self))
+        if (first ^ ids[-1]) > 0xFFF:  # about as often as `send`
+            self._unsettled.trim(session.limits.max_unsettled)
+        write, pack, head, mark, tail = self._write, shape.pack, shape.head, shape.mark, shape.tail
+        for delivery_id, tag, payload in zip(ids, tags, payloads, strict=True):
+            write(pack(overhead + len(payload), head, delivery_id, mark, tag, tail))
+            write(cast(bytes, payload))
+        return ids
 
     def shape(self, tag_size: int, message_format: int, *, settled: bool, more: bool) -> TransferShape:
         """The frame of our transfers with a tag of that size; made once, then found by `send`."""

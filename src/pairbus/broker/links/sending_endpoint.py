@@ -344,14 +344,14 @@ class SendingEndpoint(LinkEndpoint):
 
     def _send_all(self, deliveries: list[Handout]) -> int:
         """Write deliveries; how many bytes."""
-        send, unsettled, sizes = self.link.send, self._unsettled, []
-        for delivery in deliveries:
-            payload, token = render_delivery(delivery), delivery.lock_token
-            sizes.append(len(payload))
-            if token is None:
-                send(payload, tag=b"", settled=True)
-            else:
-                unsettled[send(payload, tag=delivery_tag(token))] = delivery
+        unsettled, payloads = self._unsettled, [render_delivery(delivery) for delivery in deliveries]
+        sizes = [len(payload) for payload in payloads]
+        tags = [delivery_tag(one.lock_token) for one in deliveries if one.lock_token is not None]
+        if tags:
+            unsettled.update(zip(self.link.send_all(payloads, tags), deliveries, strict=True))
+        else:
+            for payload in payloads:
+                self.link.send(payload, tag=b"", settled=True)
         if len(unsettled) > _MANY_UNSETTLED:
             self._forget_lost(2 * len(sizes))
         self._delivered_in_grant |= bool(sizes)
