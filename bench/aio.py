@@ -9,8 +9,9 @@ How it is measured
 4. A ratio is that of two values of the same round; its median is over the rounds.
 5. Our own time is the processor's: sends to an SDK sender that returns at once. A task that does nothing is
    measured beside it, for comparison.
-6. By our own AMQP (`transport="amqp"`) the rate and the processor time of this process are both compared.
-   With many callers the SDK's sender is behind a lock, for it takes one call at a time.
+6. By our own AMQP (`transport="amqp"`) the rate and the processor time of this process are both compared. The
+   two clients take turns of some calls there, a round being many. With many callers the SDK's sender is
+   behind a lock, for it takes one call at a time.
 """
 
 from __future__ import annotations
@@ -43,13 +44,15 @@ SDK, PAIRED, AMQP = "SDK", "paired", "own AMQP"
 HEALTHY, FAILED_OVER = "healthy", "failed over"
 #: How many messages a call sends, and what part of the SDK's rate the paired client is to reach with it.
 SHAPES = {"single sends": (1, 0.97), "batches of 100": (100, 0.95)}
-#: By our own AMQP: the messages of a round, of a call, the callers, and how many times the SDK's rate, and
+#: By our own AMQP: the messages of a turn, of a call, the callers, and how many times the SDK's rate, and
 #: the SDK's messages for the same processor time, are to be reached.
 DIRECT = {
     "single sends": (100, 1, 1, 1.5, 3.0),
     "single sends, 50 at once": (300, 1, 50, 3.0, 3.0),
     "batches of 100": (1000, 100, 1, 4.0, 4.0),
 }
+#: Turns of a round there: a hundred messages alone say little.
+TURNS = 15
 #: How many callers send at once, and what part of the healthy rate is to be reached while failed over.
 CALLERS = {1: 0.85, 50: 0.9}
 #: Microseconds of the processor that a send may cost besides the SDK's.
@@ -150,16 +153,27 @@ class Bench:
                 for send in clients.values():
                     await self._send_all(send, total, size, callers)
                 rounds = [
-                    {
-                        name: await self._send_all(clients[name], total, size, callers)
-                        for name in random.sample(list(clients), len(clients))
-                    }
+                    await self._share_round(clients, total, size, callers)
                     for _ in range(self._options.rounds)
                 ]
                 self._add_direct(label, rounds, rate, processor)
 
+    async def _share_round(
+        self, clients: dict[str, Send], total: int, size: int, callers: int
+    ) -> dict[str, tuple[float, float]]:
+        """Of each client: messages a second, and microseconds of the processor a message."""
+        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in clients}
+        for _ in range(TURNS):
+            for name in random.sample(list(clients), len(clients)):
+                taken[name].append(await self._send_all(clients[name], total, size, callers))
+        sent = total * TURNS
+        return {
+            name: (sent / sum(seconds for seconds, _ in turns), sum(used for _, used in turns) / sent * 1e6)
+            for name, turns in taken.items()
+        }
+
     async def _send_all(self, send: Send, total: int, size: int, callers: int) -> tuple[float, float]:
-        """Messages a second, and microseconds of the processor a message. Messages are made beforehand."""
+        """How long it took, by the clock and by the processor. Messages are made beforehand."""
         calls = [self._messages(size) for _ in range(total // size)]
         used, begun = time.process_time(), time.perf_counter()
         for first in range(0, len(calls), callers):
@@ -167,8 +181,7 @@ class Bench:
                 await send(calls[first])
             else:
                 await asyncio.gather(*map(send, calls[first : first + callers]))
-        seconds, used = time.perf_counter() - begun, time.process_time() - used
-        return total / seconds, used / total * 1e6
+        return time.perf_counter() - begun, time.process_time() - used
 
     def _add_direct(
         self, label: str, rounds: list[dict[str, tuple[float, float]]], rate: float, processor: float

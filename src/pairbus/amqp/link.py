@@ -275,19 +275,26 @@ class Link:
     # -- sending
 
     def send(
-        self, payload: bytes | Pieces, tag: bytes, message_format: int = 0, settled: bool = False
+        self,
+        payload: bytes | Pieces,
+        tag: bytes | None = None,
+        message_format: int = 0,
+        settled: bool = False,
     ) -> int:
-        """Send one message and return its delivery id; -1 if the link is over.
+        """Send one message and return its delivery id, which is its tag if none is given; -1 if the link is
+        over.
 
         The owner minds `sendable`; what is beyond the session's window waits until it opens.
         """
         if not self.is_alive:
             return -1
+        session = self.session
+        delivery_id = session.next_delivery_id
+        if tag is None:
+            tag = delivery_id.to_bytes(4, "big")
         shape = self._shapes.get((len(tag), message_format, settled, False))
         if shape is None:
             shape = self.shape(len(tag), message_format, settled=settled, more=False)
-        session = self.session
-        delivery_id = session.next_delivery_id
         session.next_delivery_id = (delivery_id + 1) & MASK
         self.delivery_count = (self.delivery_count + 1) & MASK
         self.credit -= 1

@@ -97,11 +97,14 @@ class PairedSender:
         pair, entity = self._open or self._begin(timeout)
         given: Any = message
         size = plain_size(given) if type(given) is ServiceBusMessage else None
-        native, messages = (given, [given]) if size is not None else prepare(given, pair.batches)
-        if not messages:
-            pair.check()
-            return
-        call = EntityCall(native, messages, size=size)
+        if size is not None:
+            call = EntityCall(given, [given], size=size)
+        else:
+            native, messages = prepare(given, pair.batches)
+            if not messages:
+                pair.check()
+                return
+            call = EntityCall(native, messages)
         attempt = pair.router.set_out(entity, call) if timeout is None else None
         if attempt is None:
             await pair.router.perform(entity, call, timeout)

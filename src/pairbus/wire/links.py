@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
@@ -177,7 +176,6 @@ class SenderLink(LinkEnd):
         self.wake_soon = line.wake_soon
         self._waves: dict[int, tuple[Wave | SendAnswer, int]] = {}
         self._waiting: deque[tuple[bytes, int, Wave | SendAnswer, int]] = deque()
-        self._tags = itertools.count()
         self._limit = inf
 
         def make(session: Session, name: str) -> Link:
@@ -240,8 +238,7 @@ class SenderLink(LinkEnd):
             self._send_waiting()
             return
         # What the long way does with it, there being nothing to wait for.
-        tag = (next(self._tags) & 0xFFFFFFFF).to_bytes(4, "big")
-        waves[link.send(payload, tag, message_format)] = wave, 0
+        waves[link.send(payload, message_format=message_format)] = wave, 0
         wave.leave(0)
         if len(waves) == 1:
             self.line.flush_alone()
@@ -260,8 +257,7 @@ class SenderLink(LinkEnd):
             if len(payload) > limit and _is_too_large(payload, message_format, limit):
                 wave.conclude(index, None, _too_large(len(payload), limit))
                 continue
-            tag = (next(self._tags) & 0xFFFFFFFF).to_bytes(4, "big")
-            waves[link.send(payload, tag, message_format)] = wave, index
+            waves[link.send(payload, message_format=message_format)] = wave, index
             wave.leave(index)
             room -= 1
             if not room:

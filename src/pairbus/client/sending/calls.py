@@ -34,7 +34,7 @@ class EntityCall:
     is_replay: bool = False
     #: The way that was taken last.
     route: RouteName = "primary"
-    #: How large the bodies are, where that was seen in passing.
+    #: How large the body is of a single message, where that was seen in passing.
     size: int | None = None
 
     @property
@@ -73,16 +73,14 @@ class EntityCall:
 class PrimaryAttempt(Ticket):
     """A call on its way to the primary: its place in the line, and until when it may wait there."""
 
-    __slots__ = ("call", "deadline", "unanswered", "unsure")
+    #: How often the primary may have taken it without a word.
+    unanswered = 0
+    #: And how often a backlog queue.
+    unsure = 0
 
     def __init__(self, call: EntityCall, deadline: float | None) -> None:
-        Ticket.__init__(self)  # as `super()` does, which takes as long as all else here
         self.call = call
         self.deadline = deadline
-        #: How often the primary may have taken it without a word.
-        self.unanswered = 0
-        #: And how often a backlog queue.
-        self.unsure = 0
 
 
 def timed_out(path: str) -> OperationTimeoutError:

@@ -283,7 +283,7 @@ class PairedEntity:
         if self._is_heard or size is None or size > self._backlog.limit - CERTAIN_ROOM:
             self._observe(attempt, "ok", fate="taken")
         else:  # all that is left of it where nobody listens
-            self.counts["primary"]["ok"] += len(attempt.call.messages)
+            self.counts["primary"]["ok"] += 1
 
     async def _judge(self, failure: Failure, deadline: float | None) -> Ruling:
         had_success = self._acquaintance.had_success

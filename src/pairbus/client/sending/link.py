@@ -273,7 +273,7 @@ class SendLink:
         """
         if self._taken >= self._width or self._rest_until > now or self._is_closing or not self._is_proven:
             return False
-        if self._width > 1 and not self._works:
+        if self._width > 1 and getattr(self._sender, "is_lost", False):
             return False
         self._taken += 1
         self._enter(ticket, self._sender, now, ends)
