@@ -411,6 +411,11 @@ def test_messages_come_back_as_they_were() -> None:
         AmqpAnnotatedMessage(data_body=[b"one", b"two"], properties={"message_id": uuid.UUID(int=1)}),
         AmqpAnnotatedMessage(value_body={1.5: {None: "a"}, True: [{uuid.UUID(int=2): b"b", (1, "t"): 5}]}),
         AmqpAnnotatedMessage(data_body=b"x", application_properties={"octets": bytearray(b"one"), "k": b"1"}),
+        # What is packed at a glance, and what differs from it in one thing.
+        text("2"),
+        text("3", subject="s"),
+        AmqpAnnotatedMessage(data_body=b"4", header=AmqpMessageHeader(), properties={"message_id": 4}),
+        AmqpAnnotatedMessage(data_body=b"5", properties={}, annotations={}, application_properties={"a": {}}),
     ]
     found, about = unpack(pack(messages, scheduled_for=when))
     assert about == {"scheduled_for": when}

@@ -2,7 +2,8 @@
 
 The bytes are one AMQP value: a map of the parts of the message. Python's types stand for themselves; those
 that AMQP does not have, and that the SDK takes, are described values. Whoever spools waits for this, so the
-maps of a message are written as they are read, and only what is unusual is looked into first.
+maps of a message are written as they are read, only what is unusual is looked into first, and what nearly
+every message is like (one piece of data, an id, nothing else) is seen by comparing whole sections.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from azure.servicebus.amqp import (
@@ -24,21 +26,25 @@ from pairbus.amqp.encoding import encode, encode_into, put_binary, put_entries, 
 from pairbus.amqp.types import Described, Symbol
 from pairbus.client.sending.message import Message, raw_of
 from pairbus.errors import PairbusError
+from pairbus.sdk.privates import message_parts
 
 _TUPLE, _DATETIME, _DECIMAL = Symbol("tuple"), Symbol("datetime"), Symbol("decimal")
 _BYTEARRAY, _PAIRS = Symbol("bytearray"), Symbol("pairs")
 # What the keys of a map may be to be read again; all others the SDK writes as well.
 _KEYS = {str, bytes, int}
 _PLAIN = {str, bytes, int, bool, float, type(None)}
+_BYTES = {bytes}
+_ID = "message_id"
 # The keys of the maps, written once.
 _MESSAGES, _HEADER, _PROPERTIES = map(encode, ("messages", "header", "properties"))
-_NULL = encode(None)
+_NULL, _NO_ENTRIES, _TRUE, _FALSE = map(encode, (None, {}, True, False))
 _KINDS = {kind: encode("kind") + encode(kind.value) + encode("body") for kind in AmqpMessageBodyType}
 _SECTIONS = {
     name: encode(name) for name in ("application_properties", "annotations", "delivery_annotations", "footer")
 }
-_NONE = (None,) * len(_SECTIONS)
-_NO_SECTIONS = b"".join(key + _NULL for key in _SECTIONS.values())
+_DATA = AmqpMessageBodyType.DATA
+# A section of which nothing is set.
+_UNSET = {kind: vars(kind()) for kind in (AmqpMessageHeader, AmqpMessageProperties)}
 
 
 class UnreadableMessages(PairbusError):
@@ -53,7 +59,7 @@ def pack(messages: Sequence[Message], **about: Any) -> bytes:
     content = bytearray(_MESSAGES)
     put_fields(content, len(messages), packed)
     for name, value in about.items():
-        put_string(content, name)
+        content += _key(name)
         _put(content, value)
     out = bytearray()
     put_entries(out, 2 + 2 * len(about), content)
@@ -70,29 +76,25 @@ def unpack(data: bytes) -> tuple[list[Message], dict[str, Any]]:
 
 
 def _put_message(out: bytearray, raw: AmqpAnnotatedMessage) -> None:
-    kind = raw.body_type
+    kind, data, header, annotations, properties, added, for_a_hop, footer = message_parts(raw)
     content = bytearray(_KINDS[kind])
-    if kind is AmqpMessageBodyType.VALUE:
-        _put(content, raw.body)
+    if kind is _DATA:
+        _put_data(content, list(data))
     else:
-        _put_body(content, list(raw.body))
+        _put(content, raw.body if kind is AmqpMessageBodyType.VALUE else list(raw.body))
     content += _HEADER
-    _put_given(content, raw.header)
+    _put_given(content, header)
     content += _PROPERTIES
-    _put_given(content, raw.properties)
-    sections = (raw.application_properties, raw.annotations, raw.delivery_annotations, raw.footer)
-    if sections == _NONE:
-        content += _NO_SECTIONS
-    else:
-        for key, value in zip(_SECTIONS.values(), sections, strict=True):
-            content += key
-            _put(content, value)
+    _put_given(content, properties)
+    for key, value in zip(_SECTIONS.values(), (added, annotations, for_a_hop, footer), strict=True):
+        content += key
+        _put(content, value)
     put_entries(out, 2 * (4 + len(_SECTIONS)), content)
 
 
-def _put_body(out: bytearray, sections: list[Any]) -> None:
+def _put_data(out: bytearray, sections: list[Any]) -> None:
     """The sections of a body, which nearly always are bytes."""
-    if not all(type(section) is bytes for section in sections) or not sections:
+    if not sections or not _BYTES.issuperset(map(type, sections)):
         _put(out, sections)
         return
     content = bytearray()
@@ -106,20 +108,36 @@ def _put_given(out: bytearray, section: AmqpMessageHeader | AmqpMessagePropertie
     if section is None:
         out += _NULL
         return
+    given, unset = vars(section), _UNSET.get(type(section))
+    if given == unset:
+        out += _NO_ENTRIES
+        return
+    if {**given, _ID: None} == unset:
+        given = {_ID: given[_ID]}
     content, count = bytearray(), 0
-    for name, value in section.__dict__.items():
+    for name, value in given.items():
         if value is not None and name[:1] != "_":
-            put_string(content, name)
+            content += _key(name)
             _put(content, value)
             count += 2
     put_entries(out, count, content)
 
 
+@lru_cache(maxsize=256)
+def _key(name: str) -> bytes:
+    return encode(name)
+
+
 def _put(out: bytearray, value: Any) -> None:
+    kind = type(value)
     if value is None:
         out += _NULL
-    elif type(value) is str:
+    elif kind is str:
         put_string(out, value)
+    elif kind is bool:
+        out += _TRUE if value else _FALSE
+    elif kind is dict and not value:
+        out += _NO_ENTRIES
     else:
         encode_into(out, _packed(value))
 
