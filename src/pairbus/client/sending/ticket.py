@@ -33,7 +33,7 @@ class Ticket:
     `asyncio.timeout` does.
     """
 
-    # What a ticket begins with is the class's: to set all of it for each send took longer than its call.
+    # What it begins with is the class's: most of it is never set for a send.
     _waiter: asyncio.Future[Ending] | None = None
     _task: asyncio.Task[Any] | None = None
     _ending: Ending | None = None
