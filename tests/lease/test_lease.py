@@ -9,9 +9,11 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
+from pairbus import conditions
 from pairbus.broker import Broker
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings
@@ -22,6 +24,7 @@ from pairbus.ledger.operation_log import OperationSums
 from pairbus.pairing.names import lease_queue_name
 from pairbus.pump.amqp_transport import AmqpTransport
 from pairbus.pump.pair import PumpPair
+from pairbus.wire.errors import TransportError
 from pairbus.wire.meter import Meter
 from tests.waiting import eventually
 
@@ -59,8 +62,8 @@ class Rival:
         self.words.append(lease.why)
 
     @asynccontextmanager
-    async def asking(self) -> AsyncIterator[PairLease]:
-        holder = Holder.of_this_process(self.name, kind="test", now=time.time())
+    async def asking(self, *, orphans: float = 0.0) -> AsyncIterator[PairLease]:
+        holder = Holder.of_this_process(self.name, kind="test", now=time.time(), orphans=orphans)
         lease = PairLease(self.open, "contoso", holder=holder, on_change=self.note)
         task = asyncio.create_task(lease.run())
         try:
@@ -217,6 +220,39 @@ async def test_pumps_that_outlive_a_killed_holder_have_ended_before_the_next_one
     async with Rival(broker, "third").asking() as next_one:
         await eventually(lambda: next_one.may_work)
         assert next_one.why is None, "the second one has ended as it should"
+
+
+@pytest.mark.parametrize("deed", ["recall", "remember"])
+async def test_who_cannot_hear_of_pumps_or_leave_word_of_its_own_does_not_work_yet(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, deed: str
+) -> None:
+    """A secondary is throttled most easily while the pumps of a killed holder are still at work."""
+    monkeypatch.setattr("pairbus.lease.lease._ASK_AGAIN", 0.05)
+    refusals = [TransportError(conditions.SERVER_BUSY, "wait 2 seconds")] * 2
+    given = getattr(SessionHold, deed)
+
+    async def be_busy(self: SessionHold, *told: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return await given(self, *told)
+
+    monkeypatch.setattr(SessionHold, deed, be_busy)
+    first = Rival(broker, "first")
+    async with first.asking(orphans=5.0) as lease:
+        await eventually(lambda: lease.may_work)
+        assert refusals == []
+    assert "wait 2 seconds" in str(first.words[0])
+
+
+async def test_who_may_leave_no_word_works_without(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(self: SessionHold, *told: Any) -> Any:
+        raise TransportError(conditions.NOT_IMPLEMENTED, "no such thing")
+
+    monkeypatch.setattr(SessionHold, "recall", refuse)
+    first = Rival(broker, "first")
+    async with first.asking() as lease:
+        await eventually(lambda: lease.state == "held")
+    assert first.words == [None, None]
 
 
 async def test_no_error_ends_the_asking(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

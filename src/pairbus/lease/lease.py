@@ -16,7 +16,8 @@ Theory of operation
    some time. A file of certificates may be missing for a moment while it is replaced.
 8. A holder whose pumps run elsewhere says so in the state of the session, before they begin, and takes it
    back when they have ended. If it is found there, the holder has died, and its pumps notice that only after
-   a while: the next holder keeps the lease for so long before it works.
+   a while: the next holder keeps the lease for so long before it works. Who cannot hear or say that now,
+   since the namespace is busy for instance, does not work yet.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
+from math import inf
 from typing import Literal
 
 from pairbus import conditions
@@ -95,6 +97,7 @@ class PairLease:
         self._ends = 0.0
         self._free_at = 0.0
         self._has_left_word = False
+        self._unheard_since = inf  # since when the state of the session can be neither read nor written
 
     @property
     def may_work(self) -> bool:
@@ -175,7 +178,8 @@ class PairLease:
 
     async def _keep(self, hold: SessionHold) -> None:
         """Renew until stopped or lost; rule 2."""
-        await self._take_over(hold)
+        if not await self._take_over(hold):
+            return
         due = self._ends - (1 - _RENEWED_AFTER) * hold.duration
         while not self._stop.is_set():
             last = self._ends - _TOLD_BEFORE * hold.duration
@@ -205,16 +209,24 @@ class PairLease:
                 await hold.remember(None)
             await hold.clear()
 
-    async def _take_over(self, hold: SessionHold) -> None:
-        """Rules 6 and 8."""
+    async def _take_over(self, hold: SessionHold) -> bool:
+        """Rules 6 and 8; whether the work may begin, now or in a while."""
         begun = _now()
-        with suppress(TransportError):  # whatever is wrong with the line shows in `_keep`
+        try:
             await self._leave_word(hold, begun)
+            self._unheard_since = inf
+        except TransportError as error:
+            self._unheard_since = min(begun, self._unheard_since)
+            if error.condition not in _NEVER and begun < self._unheard_since + _LONGEST_ORPHANS:
+                if hold.lost is None:
+                    await self._note_trouble(error)
+                return False
         if begun >= self._free_at:
             self._change("held")
         with suppress(TransportError):
             told = replace(self._holder, since=time.time())
             await hold.announce(json.dumps(asdict(told)), message_id=told.run)
+        return True
 
     async def _leave_word(self, hold: SessionHold, now: float) -> None:
         """Rule 8: replace the word of an earlier holder, and see how long its pumps are to be waited for."""
