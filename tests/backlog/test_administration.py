@@ -146,6 +146,15 @@ async def test_a_token_that_cannot_be_had_is_not_taken_for_a_refusal(
     assert f"no token could be had: {error}" in report.warnings[0]
 
 
+async def test_a_namespace_that_is_down_is_told_in_the_words_of_the_system(broker: Broker) -> None:
+    namespace = broker["contoso-dr"]
+    namespace.faults.set("refuse")
+    provisioner = Provisioner(lambda: open_administration(namespace.connection_string), "contoso", count=1)
+    report = await provisioner.run()
+    reason = f"127.0.0.1:{namespace.port}: Connection refused"
+    assert report.warnings == (f"the secondary cannot be reached: {reason}",)
+
+
 def signature(name: str, key: str) -> str:
     """A shared access signature for a whole namespace."""
     resource, expiry = quote_plus("sb://127.0.0.1"), int(time.time()) + 3600

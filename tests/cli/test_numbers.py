@@ -45,4 +45,16 @@ def test_no_option_takes_what_is_no_number() -> None:
 def test_a_time_to_wait_has_an_end(value: str) -> None:
     done = call("syphon", "status", "--state", "somewhere", "--watch", "--interval", value)
     assert done.returncode == 2
-    assert f"'{value}' is not a number of seconds from 0.1 to 86400." in done.stderr
+    assert f"'{value}' is not a number from 0.1 to 86400." in done.stderr
+
+
+def test_help_says_what_a_number_may_be_in_words() -> None:
+    odd = {
+        name: shown
+        for name, kind in options_of(app)
+        if isinstance(kind, click.FloatRange | click.IntRange)
+        and (set(shown := kind._describe_range()) & set("<>=x") or "range" in kind.name)
+    }
+    assert odd == {}
+    shown = call("check", "--help").stdout
+    assert "[default: 21600; above 0]" in " ".join(shown.split())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.cli.tables import clock_time, lay_out, time_span
+from pairbus.cli.tables import clock_time, lay_out, per_second, time_span
 
 from .process import call
 
@@ -23,6 +23,22 @@ DEAD = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=YQ==;Use
 )
 def test_a_length_of_time_is_told_as_people_say_it(seconds: float, words: str) -> None:
     assert time_span(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("rate", "words"),
+    [
+        (0, "0"),
+        (0.004, "less than 0.01"),
+        (0.36, "0.36"),
+        (4.83, "4.8"),
+        (9.97, "10"),
+        (3.0, "3"),
+        (4000.4, "4,000"),
+    ],
+)
+def test_few_a_second_are_not_told_as_none(rate: float, words: str) -> None:
+    assert per_second(rate) == words
 
 
 @given(st.integers(0, 10**9))

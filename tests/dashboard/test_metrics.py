@@ -425,7 +425,7 @@ def test_what_cannot_wait_is_what_gets_somebody_up() -> None:
     pair["drain"] |= {"state": "paused", "pumps": 1, "waiting": 4}
     pair["spool"] |= {"refused": 1, "damaged": 1, "bytes_left": 1}
     pair["verdict"] = {"is_clean": False, "lost": 1, "at": 1.0}
-    pair["sources"] = {"backlog": {"at": None, "error": "gone"}}
+    pair["sources"] = {"status files": {"at": None, "error": "gone"}}
     pair["money"] = {
         "currency": "USD", "total": "9", "per_hour": "1", "in_a_day": "33", "is_outage": True
     }  # fmt: skip
@@ -493,6 +493,14 @@ def test_messages_that_are_stranded_are_in_the_headline(
     pair["drain"]["pumps"] = pumps
     pair["entities"] = [entity("orders", state, 9_000.0)]
     assert [one["alert"] for one in headline([pair], budget=None, now=10_000.0)["said"]] == said
+
+
+@pytest.mark.parametrize("source", ["backlog", "waiting"])
+def test_nobody_is_told_to_drain_what_cannot_be_reached(source: str) -> None:
+    pair = picture_pair(PAIR, {}, own=IDLE)
+    pair["backlog"] = {"active": 3, "dead_letters": 0, "missing": []}
+    pair["sources"] = {source: {"at": 9_000.0, "error": "refused"}}
+    assert [one["alert"] for one in headline([pair], budget=None, now=10_000.0)["said"]] == ["SourceBlind"]
 
 
 @pytest.mark.parametrize(

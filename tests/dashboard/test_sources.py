@@ -27,6 +27,7 @@ from pairbus.dashboard.source import Aside, LookSource, Watch
 from pairbus.dashboard.watched import WatchedPair
 from pairbus.errors import UnreachableError
 from pairbus.spark.leash.tether import ControlFile
+from pairbus.wire.errors import CONNECTION_LOST, TransportError
 
 
 def make_watch(read: object, clock: ManualClock, *, limit: float = 10.0) -> Watch:
@@ -36,7 +37,8 @@ def make_watch(read: object, clock: ManualClock, *, limit: float = 10.0) -> Watc
 
 async def test_a_source_that_fails_keeps_its_last_word() -> None:
     clock = ManualClock()
-    answers: list[object] = [1, OSError("the disk is gone"), ZeroDivisionError(), 2]
+    lost = TransportError(CONNECTION_LOST, "cannot reach contoso: Connection refused")
+    answers: list[object] = [1, OSError("the disk is gone"), ZeroDivisionError(), lost, 2]
 
     async def read() -> object:
         answer = answers.pop(0)
@@ -46,10 +48,11 @@ async def test_a_source_that_fails_keeps_its_last_word() -> None:
 
     watch = make_watch(read, clock)
     told = []
-    for _ in range(4):
+    for _ in range(5):
         await watch.look()
         told.append((watch.reading.value, watch.reading.error))
-    assert told == [(1, None), (1, "the disk is gone"), (1, "ZeroDivisionError"), (2, None)]
+    errors = ["the disk is gone", "ZeroDivisionError", "cannot reach contoso: Connection refused"]
+    assert told == [(1, None), *((1, error) for error in errors), (2, None)]
 
 
 async def test_a_source_that_hangs_is_told_and_has_one_thread() -> None:

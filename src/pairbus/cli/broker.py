@@ -20,7 +20,7 @@ from pairbus.plumbing.toml_tables import read_text
 from .exit_codes import FOUND, UNREACHABLE
 from .group import examples
 from .logs import configure_logs, log_options
-from .numbers import AT_LEAST_ONE, POSITIVE
+from .numbers import AT_LEAST_ONE, PORT, POSITIVE
 from .places import DIRECTORY, EXISTING_FILE, FILE
 from .ready_file import announced, remove_stale
 from .tables import json_option, print_json, tell
@@ -86,7 +86,7 @@ _LOOK_AGAIN = 1.0
 @click.option(
     "--jwt-issuer", "jwt_issuers", multiple=True, metavar="ISS", help="Whose tokens count. Repeatable."
 )
-@click.option("--control-port", type=click.IntRange(0, 65535), default=0, help="0 picks a free one.")
+@click.option("--control-port", type=PORT, default=0, help="0 picks a free one.")
 @click.option(
     "--max-connections", type=AT_LEAST_ONE, default=5000, help="Connections with a token, for each namespace."
 )
@@ -97,12 +97,12 @@ _LOOK_AGAIN = 1.0
     help="Connections that have shown no token yet; the oldest makes room for the next.",
 )
 @click.option(
-    "--token-timeout", type=POSITIVE, default=60.0, help="Seconds from the connection to its first token."
+    "--token-timeout", type=POSITIVE, default=60, help="Seconds from the connection to its first token."
 )
 @click.option(
     "--read-timeout",
     type=POSITIVE,
-    default=30.0,
+    default=30,
     help="Seconds that a client may leave what is written to it unread.",
 )
 @click.option(

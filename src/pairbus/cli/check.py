@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pairbus.backlog.preflight import PreflightReport
 
 # Longer than most outages of the service that are known to the public.
-_OUTAGE = 6 * 3600.0
+_OUTAGE = 6 * 3600
 
 
 @examples(

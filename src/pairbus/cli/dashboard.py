@@ -20,7 +20,7 @@ from pairbus.errors import ConfigurationError
 from .backlogs import choose_backlog
 from .config import DEFAULT_CONFIG, find_config
 from .group import examples
-from .numbers import POSITIVE
+from .numbers import PORT, POSITIVE
 from .pairs import PairChoice, pair_options
 from .places import DIRECTORY, FILE, check_target
 from .prices import budget_option, choose_budget, choose_sheet, prices_option
@@ -55,7 +55,7 @@ TOKEN_ENV = "PAIRBUS_DASHBOARD_TOKEN"
     help="The ready file of a broker whose embedded namespaces are shown.",
 )
 @click.option("--host", default="127.0.0.1", help="The address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8400, help="The port; 0 picks one.")
+@click.option("--port", type=PORT, default=8400, help="The port; 0 picks one.")
 @click.option(
     "--allow-host",
     "names",
@@ -70,11 +70,11 @@ TOKEN_ENV = "PAIRBUS_DASHBOARD_TOKEN"
 )
 @budget_option
 @prices_option
-@click.option("--interval", type=POSITIVE, default=1.0, help="Seconds between two looks at files.")
+@click.option("--interval", type=POSITIVE, default=1, help="Seconds between two looks at files.")
 @click.option(
     "--peek-interval",
     type=POSITIVE,
-    default=30.0,
+    default=30,
     help="Seconds between two looks into backlog queues, which are billed.",
 )
 def dashboard(

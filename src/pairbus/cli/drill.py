@@ -19,7 +19,7 @@ from pairbus.plumbing.files import publish
 from .config import find_config
 from .exit_codes import FOUND, INCOMPLETE
 from .group import examples
-from .numbers import AT_LEAST_ONE
+from .numbers import AT_LEAST_ONE, LONG, PORT
 from .places import DIRECTORY, FILE, check_target
 from .prices import choose_sheet, prices_option
 from .progress import working
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @click.argument("scenario", default="namespace-down")
 @click.option("--list", "lists", is_flag=True, help="Name the scenarios that come with Pairbus, and end.")
 @click.option("--show", metavar="NAME", help="Print the TOML of a scenario to start your own from, and end.")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="The seed. [default: that of the scenario]")
+@click.option("--seed", type=LONG, help="The seed. [default: that of the scenario]")
 @click.option(
     "--clients",
     type=AT_LEAST_ONE,
@@ -72,9 +72,7 @@ if TYPE_CHECKING:
     "--state", type=DIRECTORY, help="An empty directory for records and receipts. [default: none is kept]"
 )
 @click.option("--live", is_flag=True, help="Let the drill be watched in a browser: the dashboard.")
-@click.option(
-    "--live-port", type=click.IntRange(0, 65535), default=8400, help="--live: the port; 0 picks one."
-)
+@click.option("--live-port", type=PORT, default=8400, help="--live: the port; 0 picks one.")
 @prices_option
 @json_option
 def drill(

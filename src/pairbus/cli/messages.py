@@ -22,7 +22,7 @@ from .feed import FedMessage, Feed, MessageFeed, lines_of
 from .group import CommandGroup, examples
 from .lines import property_value, read_json_lines, read_plain_lines
 from .namespaces import NamespaceChoice, namespace_options
-from .numbers import AT_LEAST_ONE
+from .numbers import AT_LEAST_ONE, LONG
 from .places import ENTITY_PATH, FILE, check_target
 from .progress import working
 from .send import send_all
@@ -105,7 +105,7 @@ def _place(
 _from_option = click.option(
     "--from",
     "begin",
-    type=click.IntRange(min=0, max=2**63 - 1),
+    type=LONG,
     default=0,
     help="The first sequence number to look at.",
 )

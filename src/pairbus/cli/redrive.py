@@ -39,7 +39,7 @@ _DRAWN_EVERY = 0.2
     "--reason", "reasons", multiple=True, metavar="REASON", help="Only those with this reason. Repeatable."
 )
 @click.option(
-    "--older-than", type=DURATION, default=0.0, metavar="DURATION", help="Only older ones, such as 2h."
+    "--older-than", type=DURATION, default=0, metavar="DURATION", help="Only older ones, such as 2h."
 )
 @click.option("--newer-than", type=DURATION, metavar="DURATION", help="Only newer ones.")
 @click.option("--max-rate", type=POSITIVE, metavar="N", help="Messages a second, at most.")

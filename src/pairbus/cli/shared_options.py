@@ -122,5 +122,5 @@ def records_option(what: str, *, multiple: bool = False) -> Callable[[_F], _F]:
 #: Whether and how often something is shown again.
 watch_options = together(
     click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C."),
-    click.option("--interval", type=INTERVAL, default=2.0, metavar="SECONDS", help="--watch: how often."),
+    click.option("--interval", type=INTERVAL, default=2, metavar="SECONDS", help="--watch: how often."),
 )

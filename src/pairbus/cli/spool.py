@@ -119,7 +119,7 @@ def show(name: str, *, choice: PairChoice, state: Path | None, as_json: bool) ->
 @click.option(
     "--timeout",
     type=POSITIVE,
-    default=120.0,
+    default=120,
     metavar="SECONDS",
     help="How long it may take. What is left then waits for the next client.",
 )

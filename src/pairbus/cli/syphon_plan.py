@@ -20,15 +20,13 @@ from .pairs import PairChoice, pair_options
 from .prices import choose_sheet
 from .shared_options import count_option, extra_option
 from .suggestions import runnable
-from .tables import counted, json_option, print_json, print_table, time_span
+from .tables import counted, json_option, per_second, print_json, print_table, time_span
 
 if TYPE_CHECKING:
     from pairbus.backlog.plan import BacklogPlan
     from pairbus.backlog.schedule import PlanTier
 
 _USUAL_RATE = 2000.0
-# What is less is told as such, not as a row of noughts.
-_LEAST_RATE = 0.01
 
 
 @examples(
@@ -57,7 +55,7 @@ _LEAST_RATE = 0.01
 @click.option(
     "--app-rate",
     type=NOT_NEGATIVE,
-    default=0.0,
+    default=0,
     metavar="N",
     help="Messages a second that the application itself sends and receives meanwhile.",
 )
@@ -104,7 +102,7 @@ def plan_command(
     else:
         _print_plan(plan)
         if needed is not None:
-            takes = f"{_rate(needed.rate)} a second, {counted(needed.shards, 'shard', 'shards')}"
+            takes = f"{per_second(needed.rate)} a second, {counted(needed.shards, 'shard', 'shards')}"
             click.echo(f"within {time_span(needed.within)}: {takes}; {needed.advice}")
     return FOUND if plan.poison or (needed is not None and not needed.is_possible) else 0
 
@@ -126,12 +124,6 @@ def _print_plan(plan: BacklogPlan) -> None:
     takes = f"about {time_span(plan.seconds)}" if plan.seconds >= 1 else "under a second"
     click.echo(
         f"{counted(plan.messages, 'message', 'messages')}, {plan.bytes:,} bytes, {already}; "
-        f"{takes} at {_rate(plan.rate)} a second; {plan.operations:,} operations, "
+        f"{takes} at {per_second(plan.rate)} a second; {plan.operations:,} operations, "
         f"{plan.cost} {plan.currency} at most"
     )
-
-
-def _rate(rate: float) -> str:
-    if 0 < rate < _LEAST_RATE:
-        return f"less than {_LEAST_RATE}"
-    return f"{rate:,.0f}" if rate >= 10 or rate == round(rate) else f"{rate:.3g}"

@@ -26,7 +26,7 @@ from pairbus.plumbing.collector import CalmCollector
 from .backlogs import ChosenBacklog, choose_backlog, choose_pairs, job_state_dir
 from .exit_codes import FOUND, INCOMPLETE
 from .group import examples
-from .numbers import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE
+from .numbers import AT_LEAST_ONE, NOT_NEGATIVE, PORT, POSITIVE
 from .pairs import PairChoice, pair_options
 from .places import PLACE
 from .progress import CLEAR_LINE
@@ -39,7 +39,7 @@ from .shared_options import (
     only_one,
 )
 from .suggestions import runnable
-from .tables import counted, json_option, print_json, print_table, time_span
+from .tables import counted, json_option, per_second, print_json, print_table, time_span
 
 if TYPE_CHECKING:
     from pairbus.pump.summary import PathSummary
@@ -66,7 +66,7 @@ _PLAIN_PAUSE = 10.0
 @click.option(
     "--patience",
     type=NOT_NEGATIVE,
-    default=0.0,
+    default=0,
     metavar="SECONDS",
     help="With --once: so long without progress paths and queues that are down are waited for.",
 )
@@ -128,7 +128,7 @@ _PLAIN_PAUSE = 10.0
 @job_state_option
 @click.option(
     "--metrics-port",
-    type=click.IntRange(0, 65535),
+    type=PORT,
     metavar="PORT",
     help="Serve Prometheus metrics on this port of this machine; 0 picks a free one.",
 )
@@ -342,7 +342,7 @@ class _ProgressLine:
 
         handled, left = progress.moved + progress.dead_lettered, progress.seconds_left
         of = "" if progress.total is None else f" of {max(progress.total, handled):,}"
-        parts = [f"moved {progress.moved:,}{of}", f"{progress.rate:,.0f}/s"]
+        parts = [f"moved {progress.moved:,}{of}", f"{per_second(progress.rate)}/s"]
         if left is not None:
             parts.append(f"{time_span(left)} left")
         if progress.dead_lettered:
@@ -383,7 +383,7 @@ def _print_summary(summary: SyphonSummary, *, once: bool) -> None:
             f"{one.moved:,}",
             f"{one.dead_lettered:,}",
             f"{one.waiting:,}",
-            f"{one.rate:,.0f}",
+            per_second(one.rate),
             _trouble_of(one),
         )
         for path, one in sorted(summary.paths.items())

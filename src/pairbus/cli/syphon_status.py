@@ -25,7 +25,7 @@ from .pairs import PairChoice, pair_options
 from .pictures import describe_missing
 from .shared_options import job_state_option, records_option, watch_options
 from .suggestions import runnable
-from .tables import counted, json_option, print_table, tell, time_span
+from .tables import counted, json_option, per_second, print_table, tell, time_span
 from .watching import show_again
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def _describe_syphon(told: Mapping[str, Any] | None, *, is_held: bool | None) ->
     left = told.get("seconds_left")
     parts = [
         f"{_state_of(told)}, moved {told['moved']:,}{of}",
-        f"{told.get('rate', 0.0):,.0f}/s",
+        f"{per_second(told.get('rate', 0.0))}/s",
         *([] if left is None else [f"{time_span(left)} left"]),
         f"{told['dead_lettered']:,} dead-lettered",
         f"{told['waiting']:,} waiting",

@@ -14,6 +14,8 @@ import click
 
 # A column of text that is narrower is hard to read; it is told below the others then, a step to the right.
 _NARROWEST, _STEP = 24, 4
+# What is less is told as such, not as a row of noughts.
+_LEAST_RATE = 0.01
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -71,6 +73,13 @@ _SPANS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"
 def counted(number: int, one: str, many: str) -> str:
     """1 pump, 2 pumps."""
     return f"{number:,} {one if number == 1 else many}"
+
+
+def per_second(rate: float) -> str:
+    """How many a second, of few with their fraction: 1,200, 4.8, less than 0.01."""
+    if 0 < rate < _LEAST_RATE:
+        return f"less than {_LEAST_RATE}"
+    return f"{rate:,.0f}" if rate >= 9.95 or rate == round(rate) else f"{rate:.2g}"
 
 
 def print_table(

@@ -9,6 +9,7 @@ from typing import Any, TextIO
 from pairbus.client.observers.observer import Observer, Undertaking
 
 from .progress import CLEAR_LINE
+from .tables import per_second
 
 # How often the progress is drawn.
 _PAUSE = 0.2
@@ -60,5 +61,5 @@ class SendTally(Observer):
         total = sum(self._counts.values())
         ways = ", ".join(f"{count:,} to the {route}" for route, count in self._counts.items() if count)
         seconds = self._clock() - self._began
-        rate = f"; {seconds:.1f} s, {total / seconds:,.0f} a second" if seconds > 0 else ""
+        rate = f"; {seconds:.1f} s, {per_second(total / seconds)} a second" if seconds > 0 else ""
         return f"{total:,} sent{f' ({ways})' if ways else ''}{rate}"

@@ -16,6 +16,8 @@ from .picture import Facts
 
 # A source is called blind when it failed and its last word is older than this.
 _STALE = 30.0
+# The sources that look into the backlog.
+_BACKLOG = frozenset({"backlog", "waiting"})
 # In seconds, as in the alerts: how long a backlog may lie there undrained, and how old it may become.
 _UNDRAINED, _OLD = 600.0, 1800.0
 # How full a spool may be before it takes no more: what is left is less than most messages need.
@@ -118,7 +120,8 @@ def _names(names: Sequence[str]) -> str:
 
 def _stranded(pair: Facts, now: float) -> Iterable[tuple[str, str, float | None]]:
     """Messages that wait longer than they should, as the alerts of the same names have it. While an entity is
-    failed over a backlog is as it should be, and whoever drains it may be about to come.
+    failed over a backlog is as it should be, and whoever drains it may be about to come. While the backlog
+    cannot be seen, no drain would reach it either.
     """
     active, drain = pair["backlog"]["active"] if pair["backlog"] else 0, pair["drain"]
     is_paused = drain["state"] == "paused"
@@ -126,7 +129,8 @@ def _stranded(pair: Facts, now: float) -> Iterable[tuple[str, str, float | None]
     longest = min(since, key=since.__getitem__, default=None)
     oldest = now - since[longest] if longest is not None else 0.0
     is_outage = any(entity["state"] == "failed_over" for entity in pair["entities"])
-    if active and (is_paused or not drain["pumps"]) and (oldest > _UNDRAINED or not is_outage):
+    is_late = oldest > _UNDRAINED or not is_outage
+    if active and (is_paused or not drain["pumps"]) and is_late and _BACKLOG.isdisjoint(_blind(pair, now)):
         waiting = _count(active, "message waits", "messages wait")
         reason = "the drain is paused" if is_paused else "nobody drains it"
         yield f"{waiting} in the backlog, and {reason}", "NobodyDrains", None

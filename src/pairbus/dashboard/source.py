@@ -16,6 +16,7 @@ from typing import Any
 
 from pairbus.clock import Clock
 from pairbus.plumbing.tasks import wait_at_most
+from pairbus.wire.errors import TransportError
 
 log = logging.getLogger(__name__)
 ReadSource = Callable[[], Awaitable[Any]]
@@ -95,4 +96,5 @@ def describe(error: Exception) -> str:
     """An error in one line."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    return " ".join(str(error).split()) or type(error).__name__
+    said = error.words if isinstance(error, TransportError) else str(error)
+    return " ".join(said.split()) or type(error).__name__

@@ -25,6 +25,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from pairbus.pairing.names import parse_connection_string
 from pairbus.plumbing.hosts import is_loopback
+from pairbus.plumbing.os_reason import os_reason
 
 from .credentials import for_event_loop
 
@@ -150,5 +151,8 @@ def describe_trouble(error: Exception) -> str:
     """One line about a failure, without the markup around it."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
+    cause = getattr(error, "inner_exception", None)
+    if isinstance(cause, OSError) and (host := getattr(cause, "host", None)):  # aiohttp's: no connection
+        return f"{host}:{getattr(cause, 'port', '')}: {os_reason(cause)}"
     found = _DETAIL.search(str(error))
     return " ".join((found.group(1) if found else str(error)).split()) or type(error).__name__

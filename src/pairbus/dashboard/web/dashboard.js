@@ -248,7 +248,7 @@ function operations(pair) {
 function namespaces() {
   const { broker } = state;
   if (!broker) return [h("h1", {}, "Embedded namespaces"), h("p", { class: "none" }, "None are watched: give the dashboard the --ready-file of a broker.")];
-  return [h("h1", {}, "Embedded namespaces"), broker.error && h("p", { class: "headline warn" }, broker.error),
+  return [h("h1", {}, "Embedded namespaces"), broker.error && h("p", { class: "headline warn" }, `${broker.error}. Below is what was seen last.`),
     broker.namespaces.map(one => h("section", {}, h("h2", {}, one.name), h("div", { class: "card" },
       h("p", {}, one.faults.length ? h("span", { class: "chip bad" }, one.faults.map(fault).join("; ")) : h("span", { class: "chip healthy" }, "no fault"),
         h("span", { class: "dim" }, ` port ${one.port}, ${count(one.connections, "connection", "connections")}, ${count(sum(Object.values(one.operations), each => each), "operation", "operations")}`)),
@@ -260,7 +260,7 @@ function namespaces() {
         h("label", {}, "Seconds", h("input", { name: "for", type: "number", min: 1, step: 1, placeholder: "until healed", size: 10 })),
         h("button", { class: one.faults.length ? null : "main", type: "submit" }, "Break it"),
         action("Heal", { action: "heal", namespace: one.name }, { slim: false, primary: one.faults.length > 0, disabled: !one.faults.length }))),
-      few(one.entities, each => each.path, some => table(`Entities of ${one.name}`, ["Entity", "<Kind", "Messages", "Scheduled", "Dead letters", "Bytes", ""], some.map(each => [
+      !one.trouble && few(one.entities, each => each.path, some => table(`Entities of ${one.name}`, ["Entity", "<Kind", "Messages", "Scheduled", "Dead letters", "Bytes", ""], some.map(each => [
         each.path, each.kind, each.kind === "topic" ? "" : number(each.active), each.scheduled === undefined ? "" : number(each.scheduled), each.kind === "topic" ? "" : number(each.dead_letters),
         each.bytes === undefined ? "" : bytes(each.bytes),
         each.kind === "topic" ? "" : h("button", { class: "slim", type: "button", "aria-label": `Look into ${each.path}`, "data-look": JSON.stringify({ namespace: one.name, path: each.path }) }, "Look")]))),
