@@ -351,7 +351,8 @@ def test_what_was_played_before_an_interrupt_is_told(
     done = call(*words)
     assert (done.returncode, done.stderr.strip()) == (code, "stopped: 1 of 3 seeds were played")
     assert [line.split()[:2] for line in done.stdout.splitlines()[1:-1]] == [["7", "passed"]]
-    assert (tmp_path / "pairbus-drill.html").exists()
+    page = (tmp_path / "pairbus-drill.html").read_text(encoding="utf-8")
+    assert "pairbus drill namespace-down --no-spark --seed" in page, "how to run it again"
     told = json.loads(call(*words, "--json").stdout)
     assert ([row["seed"] for row in told["seeds"]], told["stopped"]) == ([7], True)
 

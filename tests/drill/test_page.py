@@ -81,6 +81,12 @@ def test_a_manager_reads_the_verdict_first() -> None:
         assert figure in text, figure
 
 
+def test_the_command_to_run_it_again_is_whole() -> None:
+    asked = ["my outage.toml", "--no-spark", "--app", "python shop.py"]
+    text = "".join(read(render_drill(make_result(), now=BEGAN, asked=asked)).words)
+    assert "pairbus drill 'my outage.toml' --no-spark --app 'python shop.py' --seed 7" in text
+
+
 def test_every_number_that_matters_is_on_the_page() -> None:
     result = make_failed()
     text = words_of(result)

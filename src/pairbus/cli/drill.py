@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,12 +142,23 @@ def drill(
         finally:
             display.close()
 
+    asked = [
+        scenario,
+        *(["--no-spark"] if no_spark else []),
+        *([] if clients is None else ["--clients", str(clients)]),
+        *([] if app is None else ["--app", app]),
+    ]
+
+    def keep(result: DrillResult) -> Path:
+        _write_report(result, report, asked)
+        return report
+
     if prove is not None:
         if state is not None:
             raise ConfigurationError("--prove plays several drills, and --state is for one: leave it out")
-        return _prove(scenario, chosen.seed, prove, play_one, report, clients=clients, as_json=as_json)
+        return _prove(scenario, chosen.seed, prove, play_one, keep, clients=clients, as_json=as_json)
     result = play_one(chosen, is_quiet=as_json)
-    _write_report(result, report)
+    keep(result)
     tell(result.describe(), f"{report}", as_json=as_json)
     return _exit_code(result)
 
@@ -163,7 +174,7 @@ def _prove(
     first: int,
     count: int,
     play_one: Callable[..., DrillResult],
-    report: Path,
+    keep: Callable[[DrillResult], Path],
     *,
     clients: int | None,
     as_json: bool,
@@ -197,11 +208,10 @@ def _prove(
                 "failed": [check.name for check in result.checks if not check.passed],
             }
         )
-    if shown is not None:
-        _write_report(shown, report)
+    report = None if shown is None else keep(shown)
     if as_json:
         print_json({"scenario": name, "seeds": rows, "stopped": stopped is not None})
-    elif shown is not None:
+    elif report is not None:
         print_table(
             ("SEED", "VERDICT", "SECONDS", "WHAT DID NOT COME TRUE"),
             [
@@ -243,9 +253,9 @@ def _open_display(*, is_quiet: bool) -> Display:
     return open_display(sys.stdout, is_terminal=sys.stdout.isatty())
 
 
-def _write_report(result: DrillResult, report: Path) -> None:
+def _write_report(result: DrillResult, report: Path, asked: Sequence[str]) -> None:
     from pairbus.drill.report.page import render_drill
 
     described = json.dumps(result.describe(), indent=2, ensure_ascii=False)
-    publish(report, render_drill(result, now=time.time()), durable=False)
+    publish(report, render_drill(result, now=time.time(), asked=asked), durable=False)
     publish(report.with_suffix(".json"), described, durable=False)

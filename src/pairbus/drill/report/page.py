@@ -7,6 +7,7 @@ ids, the promises and the bill.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 from importlib import resources
@@ -40,11 +41,13 @@ _PATTERNS = (
 )
 
 
-def render_drill(result: DrillResult, *, now: float) -> str:
-    """The whole page; `now` is when it is made, in Unix seconds."""
+def render_drill(result: DrillResult, *, now: float, asked: Sequence[str] = ()) -> str:
+    """The whole page; `now` is when it is made, in Unix seconds, and `asked` what the command was asked for
+    beside the seed, if it is not the scenario alone.
+    """
     style = resources.files(__package__).joinpath("drill.css").read_text(encoding="utf-8")
     sections = [
-        _head(result),
+        _head(result, asked or (result.scenario,)),
         render_timeline(result),
         render_fates(result),
         render_checks(result),
@@ -57,7 +60,7 @@ def render_drill(result: DrillResult, *, now: float) -> str:
     return write_document(title, style=style, body=body)
 
 
-def _head(result: DrillResult) -> str:
+def _head(result: DrillResult, asked: Sequence[str]) -> str:
     word = judge(result)
     style, sign = ("pass", "✓") if word == "passed" else ("fail", "✗")
     cards = "".join(
@@ -71,7 +74,7 @@ def _head(result: DrillResult) -> str:
         f"<span>{escape(sentence.replace(' s outage', f'{_UNBROKEN}s outage'))}</span>"
         for sentence in sum_up(result)
     )
-    command = f"pairbus drill {shlex.quote(result.scenario)} --seed {result.seed}"
+    command = shlex.join(["pairbus", "drill", *asked, "--seed", str(result.seed)])
     rest = f'<p class="rest">{escape(tell_rest(result))}</p>' if tell_rest(result) else ""
     return (
         f'<header><p class="eyebrow">Outage drill · {escape(result.scenario)}</p>'
