@@ -15,8 +15,11 @@ from azure.servicebus.exceptions import (
 )
 
 from pairbus.amqp.events import LinkDetached
+from pairbus.amqp.performatives import Source, Target
 from pairbus.amqp.sasl import SaslClient
+from pairbus.amqp.types import Symbol, UInt
 from pairbus.broker.engine.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
+from pairbus.words import LINK_TIMEOUT, SESSION_FILTER
 from tests.engine.samples import message
 
 from .bus import Bus, bodies, eventually, opened, receive
@@ -195,3 +198,27 @@ def test_a_queue_idles_from_when_its_last_receiver_has_gone(
     assert queues(bus_without_client) == ["watched"]
     bus_without_client.pass_time(2)
     assert queues(bus_without_client) == []
+
+
+async def test_who_waits_for_a_session_waits_at_its_queue(bus_without_client: Bus) -> None:
+    bus = bus_without_client
+    bus.namespace.create_queue("watched", QueueSettings(auto_delete_on_idle=300.0, requires_session=True))
+    with RawClient.connected(bus.namespace.port, SaslClient.plain(*key_of(bus.namespace))) as client:
+        link = client.machine.begin().attach(
+            name="next",
+            role_sender=False,
+            source=Source("watched", filter={Symbol(SESSION_FILTER): None}),
+            target=Target("here"),
+            properties={Symbol(LINK_TIMEOUT): UInt(3_600_000)},
+        )
+        client.flush()
+        await eventually(lambda: bus.session_waits() == 1)
+        bus.pass_time(301)
+        assert queues(bus) == ["watched"]
+        link.detach()
+        client.flush()
+        await eventually(lambda: bus.session_waits() == 0)
+        bus.pass_time(299)
+        assert queues(bus) == ["watched"]
+        bus.pass_time(2)
+    assert queues(bus) == []

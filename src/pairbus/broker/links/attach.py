@@ -372,8 +372,10 @@ class SessionWait(LinkEndpoint):
         self.queue = queue
         self.until = until
         self.number = next(_wait_numbers)
+        queue.attend()
 
     def on_detached(self) -> None:
+        self.queue.leave(self.peer.host.now())
         self.peer.host.consumers.stop_waiting(self)
 
     def try_again(self, now: float) -> bool:
@@ -388,6 +390,7 @@ class SessionWait(LinkEndpoint):
         if lock is None:
             return False
         _begin(self.peer, self.event, queue=self.queue, session=lock)
+        self.queue.leave(now)  # which the receiver attends now
         self.peer.host.touch(self.peer)
         return True
 
