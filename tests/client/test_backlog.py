@@ -546,6 +546,7 @@ async def test_a_full_entity_spills_message_by_message_if_that_is_wanted(still: 
     await sender.send_messages(text("5"))
     assert still.ids() == ["1", "5"]
     assert still.backlog_ids() == ["2", "3", "4"]
+    assert still.diary.outcomes("primary") == ["ok", "failed", "failed", "ok"]
     assert still.diary.changes == []
 
 

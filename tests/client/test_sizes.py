@@ -14,11 +14,13 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError
 from hypothesis import strategies as st
 
+from pairbus.aio import PairedServiceBusClient
 from pairbus.amqp.message import scan
 from pairbus.broker.counters import OperationKind
 from pairbus.client.direct.encoding import weigh
 from pairbus.client.sending.message import measure
 from pairbus.metering import UNIT_BYTES
+from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.envelope import expand_body, unwrap
 from pairbus.pairing.errors import MessageTooLargeForBacklog
 from pairbus.sdk.privates import LinkLimits
@@ -61,6 +63,16 @@ def fill(batch: ServiceBusMessageBatch) -> list[str]:
             names.append(name)
     except MessageSizeExceededError:
         return names
+
+
+async def test_a_message_without_headroom_is_counted_though_nobody_listens(still: Scene) -> None:
+    strings = still.primary.connection_string, still.secondary.connection_string
+    options = SendAvailabilityOptions(backlog_queue_count=3, share_pings=False)
+    async with PairedServiceBusClient.from_connection_strings(*strings, options=options) as client:
+        sender = client.get_queue_sender("orders")
+        for size in (1000, LIMIT, LIMIT - 1000, LIMIT - 10):
+            await sender.send_messages(of_size(size))
+        assert client.status().entities[0].without_headroom == 2
 
 
 async def test_the_largest_message_fits_the_primary_and_is_noticed_once(still: Scene) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +46,23 @@ def test_a_client_lives_on_one_event_loop(broker: Broker) -> None:
 def test_a_forked_client_is_refused(broker: Broker) -> None:
     scene = Scene(broker)
     client = scene.client()
+    sender = client.get_queue_sender("orders")
 
     async def send(name: str) -> None:
         await client.get_queue_sender("orders").send_messages(text(name))
 
+    async def send_again(name: str) -> None:
+        await sender.send_messages(text(name))
+
     with asyncio.Runner() as runner:
-        runner.run(send("1"))
+        runner.run(send_again("1"))
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:  # the child must not run what pytest would run at its end
             try:
                 outcomes = [_outcome(send("2")), _outcome(client.close())]
+                # On the parent's own loop, by a sender whose link is open.
+                outcomes.append(_outcome_of_step(runner.get_loop(), send_again("2")))
                 os.write(writing, " ".join(outcomes).encode())
             finally:
                 os._exit(0)
@@ -63,7 +70,7 @@ def test_a_forked_client_is_refused(broker: Broker) -> None:
         os.waitpid(child, 0)
         told = os.read(reading, 1000).decode()
         os.close(reading)
-        assert told.split() == [ForkedClientError.__name__] * 2
+        assert told.split() == [ForkedClientError.__name__] * 3
         runner.run(send("3"))
         runner.run(client.close())
     assert scene.ids() == ["1", "3"]
@@ -75,6 +82,18 @@ def _outcome(use: Any) -> str:
     except ForkedClientError as error:
         return type(error).__name__
     return "nothing"
+
+
+def _outcome_of_step(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> str:
+    """What the first step of a coroutine raises, as if a loop ran it that is not to be touched."""
+    asyncio._set_running_loop(loop)
+    try:
+        work.send(None)
+    except BaseException as error:  # noqa: BLE001 - it is what is asked for
+        return type(error).__name__
+    finally:
+        asyncio._set_running_loop(None)
+    return "none"
 
 
 def test_two_processes_that_reach_the_primary_at_once_do_not_disturb_each_other(
