@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
 
 from pairbus.pump.doubts import Doubts
 from pairbus.pump.parcel import Parcel, ReceiptBook
 from pairbus.pump.station import Station
+from tests.waiting import PATIENCE
 
 PARCEL = cast(Parcel, SimpleNamespace(number=7))
 
@@ -24,9 +26,9 @@ class Disk:
         await self.writes[-1]
 
 
-def doubts_on(disk: Disk) -> Doubts:
+def doubts_on(disk: Disk, start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]) -> Doubts:
     book = SimpleNamespace(unanswered=lambda parcel, now: {})
-    return Doubts(cast(ReceiptBook, book), cast(Station, disk))
+    return Doubts(cast(ReceiptBook, book), cast(Station, disk), start)
 
 
 async def let_all_run() -> None:
@@ -37,12 +39,12 @@ async def let_all_run() -> None:
 
 async def test_a_message_that_comes_into_doubt_anew_is_waited_for_too() -> None:
     disk = Disk()
-    doubts = doubts_on(disk)
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(doubts.note([PARCEL], 0.0))
+        doubts = doubts_on(disk, tasks.create_task)
+        doubts.note([PARCEL], 0.0)
         settling = tasks.create_task(doubts.written([PARCEL]))
         await let_all_run()
-        tasks.create_task(doubts.note([PARCEL], 1.0))
+        doubts.note([PARCEL], 1.0)
         disk.writes[0].set_result(None)
         await let_all_run()
         disk.writes[1].set_result(None)
@@ -51,10 +53,25 @@ async def test_a_message_that_comes_into_doubt_anew_is_waited_for_too() -> None:
 
 async def test_what_could_not_be_written_is_not_settled() -> None:
     disk = Disk()
-    doubts = doubts_on(disk)
-    writing = asyncio.create_task(doubts.note([PARCEL], 0.0))
+    doubts = doubts_on(disk, asyncio.create_task)
+    doubts.note([PARCEL], 0.0)
+    (writing,) = doubts._writing
     settling = asyncio.create_task(doubts.written([PARCEL]))
     await let_all_run()
     disk.writes[0].set_exception(OSError("full"))
     assert await settling == []
-    assert isinstance((await asyncio.gather(writing, return_exceptions=True))[0], OSError)
+    assert isinstance(writing.exception(), OSError)
+
+
+async def test_a_doubt_whose_writing_is_called_off_at_once_is_not_waited_for() -> None:
+    """A loop that ends calls all off, also what has not begun."""
+
+    def call_off(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        task.cancel()
+        return task
+
+    doubts = doubts_on(Disk(), call_off)
+    doubts.note([PARCEL], 0.0)
+    async with asyncio.timeout(PATIENCE):
+        assert await doubts.written([PARCEL]) == []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from .parcel import Parcel, ReceiptBook
@@ -20,26 +20,30 @@ from .station import Station
 class Doubts:
     """The doubts of one backlog queue."""
 
-    def __init__(self, book: ReceiptBook, station: Station) -> None:
+    def __init__(
+        self,
+        book: ReceiptBook,
+        station: Station,
+        start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+    ) -> None:
+        """`start` makes a task that is awaited in the end."""
         self._book = book
         self._station = station
+        self._start = start
         self._unwritten = Counter[int]()  # numbers of messages
-        self._writing: set[asyncio.Future[None]] = set()
+        self._writing: set[asyncio.Task[None]] = set()
 
-    def note(self, parcels: Sequence[Parcel], now: float) -> Coroutine[Any, Any, None]:
-        """Sends that may have arrived. From now on they are in doubt; what is returned writes it down."""
+    def note(self, parcels: Sequence[Parcel], now: float) -> None:
+        """Sends that may have arrived. From now on they are in doubt, and it is being written down."""
         self._unwritten.update(parcel.number for parcel in parcels)
-        written = asyncio.get_running_loop().create_future()
-        self._writing.add(written)
-        return self._write(parcels, now, written)
+        # The task itself is waited for: one that is called off before it runs ends, and does nothing.
+        writing = self._start(self._write(parcels, now))
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
 
-    async def _write(self, parcels: Sequence[Parcel], now: float, written: asyncio.Future[None]) -> None:
-        try:
-            await self._station.record([self._book.unanswered(parcel, now) for parcel in parcels])
-            self._unwritten -= Counter(parcel.number for parcel in parcels)
-        finally:
-            self._writing.discard(written)
-            written.set_result(None)
+    async def _write(self, parcels: Sequence[Parcel], now: float) -> None:
+        await self._station.record([self._book.unanswered(parcel, now) for parcel in parcels])
+        self._unwritten -= Counter(parcel.number for parcel in parcels)
 
     async def written(self, parcels: list[Parcel]) -> list[Parcel]:
         """Those that may be settled, as soon as is known of all."""

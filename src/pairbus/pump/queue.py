@@ -79,7 +79,7 @@ class QueuePump:
         self._pace = Pace(lock_duration=SHORTEST_LOCK, most=station.options.max_in_hand)
         self._intake = Intake(self.lanes, self._pace, station)
         self._burials = Burials(source, self._book, station)
-        self._doubts = Doubts(self._book, station)
+        self._doubts = Doubts(self._book, station, self._start)
         self._tasks: set[asyncio.Task[None]] = set()
         self._asking = Asking()
         self._hopes = station.options.drain  # rule 7: what there is has not all come yet, as far as is known
@@ -280,7 +280,7 @@ class QueuePump:
             self._finishing += 1
             self._start(self._settle_stray(stray))
         if suspects := self._intake.take_suspects():
-            self._start(self._doubts.note(suspects, self._station.now()))
+            self._doubts.note(suspects, self._station.now())
 
     async def _settle_stray(self, stray: Stray) -> None:
         try:
@@ -337,10 +337,11 @@ class QueuePump:
         size = sum(held.size for unit in step.units for held in unit) if is_limited else 0
         self._station.limiter.take(sum(map(len, step.units)), size)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -416,7 +417,7 @@ class QueuePump:
         judgement = judge(error)
         if error.condition in (UNANSWERED, CONNECTION_LOST, SUSPECTED) and not error.is_unsent:
             self._station.tally.unknown += len(unit)
-            self._start(self._doubts.note(unit, now))
+            self._doubts.note(unit, now)
         if judgement.verdict is Remedy.POISON:
             self._station.conditions.sent(path, now)  # it answers
             if len(unit) == 1:
