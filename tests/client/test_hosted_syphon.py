@@ -10,7 +10,8 @@ import socket
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import jwt
 import pytest
@@ -22,10 +23,14 @@ from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.cli.pictures import print_client
 from pairbus.client.hosted import transport
+from pairbus.client.hosted.syphon import HostedSyphon
 from pairbus.client.state.status_file import read_status_files
+from pairbus.clock import SystemClock
+from pairbus.lease.lease import PairLease
 from pairbus.ledger.operations import read_operations
 from pairbus.ledger.segment import closed_segments
 from pairbus.options import SendAvailabilityOptions
+from pairbus.sdk.side import SdkSide
 from pairbus.testing import ManualTimers
 from pairbus.wire.tokens import SasTokens
 from tests.ledger.receipts import read_receipts
@@ -330,3 +335,35 @@ async def test_where_the_sdk_has_to_go_another_way_the_pump_goes_with_it(
         }
         assert any(agent.startswith("behind/proxy") for agent in agents)
     assert scene.ids() == names
+
+
+async def let_all_run() -> None:
+    """Until each waits for something of the test's."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_a_lease_that_is_lost_before_the_pump_has_begun_lets_none_begin() -> None:
+    """Whoever waits for it wakes a moment after it was had."""
+    side = cast(SdkSide, None)
+    hosted = HostedSyphon(
+        side,
+        side,
+        name="shop",
+        queues=["q"],
+        options=SendAvailabilityOptions(),
+        records=None,
+        clock=SystemClock(),
+    )
+    lease = SimpleNamespace(why=None, may_work=True)
+    waiting = asyncio.create_task(hosted._await_lease())
+    await let_all_run()
+    for lease.may_work in (True, False):
+        hosted._note_lease(cast(PairLease, lease))
+    await let_all_run()
+    assert not waiting.done()
+    assert hosted._halt.is_set(), "a pump that began now would end at once"
+    lease.may_work = True
+    hosted._note_lease(cast(PairLease, lease))
+    await waiting
+    assert not hosted._halt.is_set()

@@ -228,7 +228,7 @@ class HostedSyphon:
             self._halt.set()
 
     async def _await_lease(self) -> None:
-        if not self._allowed.is_set():
+        while not (self._allowed.is_set() or self._stop.is_set()):  # it may be lost again by the time we wake
             self._state = "waiting"
             await self._first_of(self._allowed.wait(), self._stop.wait())
         if not self._stop.is_set():
