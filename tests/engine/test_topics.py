@@ -181,6 +181,8 @@ def test_rules_by_name() -> None:
         space.update_rule("news", "mine", Rule("new", TrueFilter()), START)
     with refused(conditions.ARGUMENT_ERROR):
         space.create_rule("news", "mine", Rule("x" * 51, TrueFilter()), START)
+    with refused(conditions.ARGUMENT_ERROR):
+        space.create_rule("news", "mine", Rule("half of a character: \ud800", TrueFilter()), START)
     space.delete_rule("news", "mine", "B", START)
     space.send("news", [message()], START)
     assert subscription.counts().active == 0, "only a rule that takes nothing is left"

@@ -58,6 +58,7 @@ FILTERS: list[tuple[str, int, str]] = [
     ("a LIKE 5", 3, "no string"),
     ("a LIKE 'x' ESCAPE 'ab'", 3, "one character"),
     ("a LIKE 'x' ESCAPE ''", 3, "one character"),
+    ("a = 'x\ud800'", 7, "half of a character"),
     ("a LIKE 'x' ESCAPE 5", 3, "one character"),
     ("a LIKE 'x!' ESCAPE '!'", 3, "escape character"),
     ("EXISTS a", 8, "EXISTS(property)"),
@@ -130,6 +131,8 @@ def test_malformed_action(expression: str, position: int, word: str) -> None:
         ({"@": 1}, "name"),
         ({"": 1}, "name"),
         ({5: 1}, "name"),
+        ({"@x": "\ud800"}, "half of a character"),
+        ({"\ud800": "x"}, "half of a character"),
     ],
 )
 def test_unusable_parameters(parameters: dict[Any, Any], word: str) -> None:

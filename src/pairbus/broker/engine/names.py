@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
 SEGMENT = "Subscriptions"
 _SEPARATOR = SEGMENT.lower()
 _AZURE = ".servicebus.windows.net"
-_RULE_NAME = re.compile(r"[^/\\?#@*\x00-\x1f]+")
+_RULE_NAME = re.compile(r"[^/\\?#@*\x00-\x1f\ud800-\udfff]+")
 
 
 def fold(path: str) -> str:

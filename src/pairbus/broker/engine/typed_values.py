@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import datetime
 import math
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
@@ -49,6 +50,8 @@ VALUE_TYPES: Final = (
 # AMQP has no wider integers, signed or not.
 LOWEST_INTEGER: Final = -(2**63)
 HIGHEST_INTEGER: Final = 2**64 - 1
+#: JSON can name it, by an escape, and no message can carry it.
+HALF_CHARACTER: Final = re.compile("[\ud800-\udfff]")
 
 
 def check_values(values: Mapping[str, Any], *, what: str) -> dict[str, Any]:
@@ -61,6 +64,8 @@ def check_values(values: Mapping[str, Any], *, what: str) -> dict[str, Any]:
                 f"{what} {name!r} is of type {type(value).__name__}. Use a string, a number, a boolean, "
                 "a time, a duration, a uuid or bytes."
             )
+        if any(HALF_CHARACTER.search(text) for text in (name, value) if isinstance(text, str)):
+            raise bad_argument(f"{what} {name!a} holds half of a character. Write it whole, or leave it out.")
         if isinstance(value, int) and not LOWEST_INTEGER <= value <= HIGHEST_INTEGER:
             problem = f"{what} {name!r} does not fit into 64 bits. Use a float or a string."
             raise bad_argument(problem)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pairbus.broker.engine.errors import Refused, bad_argument
+from pairbus.broker.engine.typed_values import HALF_CHARACTER
 
 # The service's own limit on the text of a filter or an action.
 MAX_EXPRESSION: Final = 1024
@@ -62,6 +63,8 @@ def tokenize(expression: str) -> list[SqlToken]:
             MAX_EXPRESSION,
             "Shorten it, or spread it over several rules.",
         )
+    if (half := HALF_CHARACTER.search(expression)) is not None:
+        raise malformed("there is half of a character", half.start(), "Write it whole, or leave it out.")
     tokens: list[SqlToken] = []
     position = 0
     while position < len(expression):
