@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -13,7 +15,8 @@ import pytest
 from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.spark import session
 from pairbus.spark.java import find_java, parse_java_version
-from pairbus.spark.session import _importing, check_spark_version, let_peer_go
+from pairbus.spark.session import _DAEMON, _importing, check_spark_version, let_peer_go
+from tests.processes import killed_at_end
 
 
 @pytest.mark.parametrize(
@@ -99,3 +102,14 @@ def test_of_a_java_that_has_died_sparks_own_server_says_nothing(
         with socket.socket() as request:
             server.handle_error(request, ("127.0.0.1", 1))
     assert ("Traceback" in capsys.readouterr().err) is is_told
+
+
+def test_workers_are_forked_from_a_process_that_has_no_threads() -> None:
+    """A lock that another thread holds at that moment would never be free in the worker."""
+    started = subprocess.Popen(
+        [sys.executable, "-m", _DAEMON, "pyspark.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with killed_at_end(started) as process:
+        assert process.stdout is not None
+        assert len(process.stdout.read(4)) == 4  # its port: from now on it forks
+        assert os.listdir(f"/proc/{process.pid}/task") == [str(process.pid)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -40,6 +41,12 @@ from .traffic import (
 )
 
 pytestmark = pytest.mark.timeout(900)
+
+
+def test_a_worker_begins_with_all_that_a_pump_is_made_of(spark: Any) -> None:
+    """`sys` is all that the function needs, so that nothing is imported for it."""
+    numbers = spark.sparkContext.parallelize([0], 1)
+    assert numbers.map(lambda _: "pairbus.spark.task" in sys.modules).collect() == [True]
 
 
 def test_a_drain_brings_everything_to_its_place(

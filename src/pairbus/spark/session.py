@@ -21,7 +21,8 @@ Theory of operation
    Some of Spark's own are among them: its client looks for NumPy in what belongs to its tests, and that
    imports pandas, which takes half a second. And SQL takes Java a second or two: who does without gets the
    context alone.
-7. Python workers run with the interpreter of the driver.
+7. Python workers run with the interpreter of the driver. On this machine, where that has Pairbus for sure,
+   they are forked from a process that has imported it (`worker_daemon`).
 8. An address of Spark Connect, `sc://host:port`, is that of a server which is there already. Its settings are
    its own, but for those of the session. Spark's client would try for ten minutes to reach one that is not
    there, so that we look first.
@@ -65,6 +66,8 @@ _HOW = "pip install 'pairbus[spark]'"
 _CONNECT_PORT = 15002
 _CONNECT_DEADLINE = 10.0
 _DYING = 2.0
+# Rule 7.
+_DAEMON = "pairbus.spark.worker_daemon"
 # Rule 6.
 _IMPORTED = ("pyspark.testing.utils",)
 # Those that belong to the session, so that a server takes them from its client.
@@ -255,6 +258,7 @@ def _base(master: str, app_name: str, *, is_short: bool) -> dict[str, str]:
         settings["spark.driver.bindAddress"] = settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.driver.memory"] = "1g"
         settings["spark.ui.enabled"] = "false"
+        settings["spark.python.daemon.module"] = _DAEMON
     return settings
 
 
