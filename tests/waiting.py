@@ -12,6 +12,8 @@ __all__ = ["PATIENCE", "Lateness", "eventually", "wait_until"]
 # the time-out of a test.
 PATIENCE = 40.0
 PAUSE = 0.005
+# Who waits for a process waits for seconds, and a look may cost a millisecond.
+LONGEST_PAUSE = 0.05
 
 
 class Lateness:
@@ -51,7 +53,8 @@ async def eventually(is_so: Callable[[], object], *, what: str = "it", within: f
 
 def wait_until(is_so: Callable[[], object], *, what: str = "it", within: float = PATIENCE) -> None:
     """The same for whoever has no event loop."""
-    ends = time.monotonic() + within
+    begun, pause = time.monotonic(), PAUSE
     while not is_so():
-        assert time.monotonic() < ends, f"{what} did not come about within {within:.0f} s"
-        time.sleep(PAUSE)
+        assert time.monotonic() < begun + within, f"{what} did not come about within {within:.0f} s"
+        time.sleep(pause)
+        pause = min(1.5 * pause, LONGEST_PAUSE)

@@ -19,7 +19,7 @@ from pairbus.broker import Broker
 from pairbus.cli.ready_file import announced
 from tests.engine.samples import message
 
-from .process import PATIENCE, run, running_broker
+from .process import PATIENCE, call, run, running_broker
 
 NAMESPACES = ("--namespace", "contoso=0", "--namespace", "contoso-dr=0")
 
@@ -138,7 +138,7 @@ def test_a_policy_of_ones_own_gets_a_connection_string(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_told_in_one_line(arguments: list[str], said: str) -> None:
-    done = run("broker", *arguments)
+    done = call("broker", *arguments)
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -179,7 +179,7 @@ def test_a_damaged_store_is_refused_and_salvaged(tmp_path: Path) -> None:
     with Broker({"contoso": 0}, data_dir=data) as broker:
         broker["contoso"].create_queue("orders")
         broker.call(lambda: _send(broker, bodies))
-    assert run("broker", "--data", str(data), "--salvage").returncode == 0
+    assert call("broker", "--data", str(data), "--salvage").returncode == 0
     with closing(sqlite3.connect(data / "contoso" / "store.db")) as store:
         store.execute("UPDATE message SET size = size + 1 WHERE key % 100 = ?", ((1 << 44) % 100 + 2,))
         store.commit()
@@ -220,7 +220,7 @@ def test_a_hopeless_store_hides_nothing_of_the_others(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_told_without_what_may_be_a_key(arguments: list[str], told: str) -> None:
-    done = run("broker", "--namespace", "contoso=0", *arguments)
+    done = call("broker", "--namespace", "contoso=0", *arguments)
     assert done.returncode == 2
     assert told in done.stderr
     assert "c2VjcmV0c2VjcmV0" not in done.stderr

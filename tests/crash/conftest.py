@@ -23,4 +23,4 @@ def seed(pytestconfig: pytest.Config) -> int:
 @pytest.fixture(scope="session")
 def kills() -> int:
     """How many times; the long form asks for more."""
-    return int(os.environ.get("PAIRBUS_CRASH_KILLS") or 5)
+    return int(os.environ.get("PAIRBUS_CRASH_KILLS") or 3)

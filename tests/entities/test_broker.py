@@ -11,7 +11,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pairbus.broker import Broker, QueueSettings
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.errors import ConfigurationError
-from tests.cli.process import run, running_broker
+from tests.cli.process import call, running_broker
 from tests.logs import our_lines
 from tests.waiting import wait_until
 
@@ -69,12 +69,12 @@ def test_the_command_serves_the_config_of_the_emulator(tmp_path: Path) -> None:
 
 def test_a_file_that_is_wrong_stops_the_start(tmp_path: Path) -> None:
     path = write_toml(tmp_path, "[queues.a]\nlock_duration = 3600\n")
-    done = run("broker", "--namespace", "contoso=0", "--entities", str(path))
+    done = call("broker", "--namespace", "contoso=0", "--entities", str(path))
     assert done.returncode == 2
     assert "pairbus: entity a of contoso: " in done.stderr
     assert "lock_duration" in done.stderr
     path = write_toml(tmp_path, "[namespaces.other.queues.a]\n")
-    done = run("broker", "--namespace", "contoso=0", "--entities", str(path))
+    done = call("broker", "--namespace", "contoso=0", "--entities", str(path))
     assert (done.returncode, "--namespace other=PORT" in done.stderr) == (2, True)
 
 

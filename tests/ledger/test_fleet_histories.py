@@ -28,7 +28,7 @@ from .histories import Copy
 from .test_histories import HISTORIES, change
 
 # These take longer than those of one directory.
-FLEETS = max(4, HISTORIES // 3)
+FLEETS = max(2, HISTORIES // 3)
 MUTATIONS = 8
 STEPS = 60
 PLACES = pytest.mark.parametrize("in_store", [True, False], ids=["store", "directory"])

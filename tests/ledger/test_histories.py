@@ -23,7 +23,7 @@ from pairbus.ledger.receipts import KIND as RECEIPTS
 from .histories import Copy, History, judge
 
 KINDS = (REDIRECTS, RECEIPTS)
-HISTORIES = int(os.environ.get("PAIRBUS_VERDICT_HISTORIES") or 12)
+HISTORIES = int(os.environ.get("PAIRBUS_VERDICT_HISTORIES") or 6)
 MUTATIONS = 12
 STEPS = 40
 

@@ -12,8 +12,8 @@ from .faults import Fault
 from .pump_plan import PRIMARY, SECONDARY
 from .search import report, search
 
-HISTORIES = 40
-CONVOYS = 10
+HISTORIES = 16
+CONVOYS = 6
 
 
 @pytest.mark.timeout(300)

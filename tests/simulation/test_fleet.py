@@ -12,7 +12,7 @@ from pairbus.client.fleet import fleet
 from .fleet_history import FleetHistory, FleetPlan, play_fleet
 from .search import find, report, search
 
-HISTORIES = 8
+HISTORIES = 5
 INTERVAL = 60.0
 
 

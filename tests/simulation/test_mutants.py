@@ -15,7 +15,6 @@ FEW = (
     "complete before the receipt",
     "take silence for a yes",
     "forget the message id",
-    "send behind a failed head",
     "drop on an empty rotation",
     "never ping",
 )

@@ -6,7 +6,7 @@ import pytest
 
 from .search import report, search
 
-HISTORIES = 50
+HISTORIES = 20
 
 
 @pytest.mark.timeout(300)

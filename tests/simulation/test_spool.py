@@ -6,7 +6,7 @@ import pytest
 
 from .search import report, search
 
-HISTORIES = 20
+HISTORIES = 10
 
 
 @pytest.mark.timeout(300)

@@ -50,10 +50,7 @@ def run_without_node(directory: Path, *arguments: str, **variables: str) -> subp
 
 
 # In one process, and in workers that report to one that has collected nothing.
-WAYS = pytest.mark.parametrize("arguments", [(), ("-n", "2")], ids=["alone", "workers"])
-
-
-@WAYS
+@pytest.mark.parametrize("arguments", [(), ("-n", "2")], ids=["alone", "workers"])
 def test_without_node_the_tests_that_need_it_are_left_out_and_listed(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
@@ -64,8 +61,8 @@ def test_without_node_the_tests_that_need_it_are_left_out_and_listed(
     assert done.stdout.count("left out for want of the rights of root: 1") == 1
 
 
-@WAYS
-def test_where_all_is_required_a_missing_tool_is_an_error(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    done = run_without_node(tmp_path, *arguments, PAIRBUS_REQUIRE_ALL="1")
+def test_where_all_is_required_a_missing_tool_is_an_error(tmp_path: Path) -> None:
+    """Before there is any worker."""
+    done = run_without_node(tmp_path, "-n", "2", PAIRBUS_REQUIRE_ALL="1")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "not installed: Chromium, Java, Node" in done.stderr + done.stdout
