@@ -25,7 +25,6 @@ PARCELS = {
         ("second Spark", "spark", "source_views page_examples"),
         ("tutorial", "cli", "tutorial"),
         ("tutorial", "suite", "left_out soak"),
-        ("hosts", "spark", "hosts"),
         ("objects", "stores", "commit_objects contract status writes"),
         ("objects", "pump", "store_faults"),
         ("objects", "ledger", "retention"),
@@ -39,8 +38,14 @@ PARCELS = {
 # work for long.
 IN_THIS_ORDER = (
     *dict.fromkeys(PARCELS.values()),
-    *("drill/test_drill", "ordeal/test_ordeals", "client/test_fleet", "dashboard/test_browser"),
-    *("suite/test_azure_trials", "crash/test_kill", "cli/test_messages_command", "lease/test_lease"),
+    *("spark/test_executors", "drill/test_drill", "ordeal/test_ordeals", "client/test_fleet"),
+    *(
+        "dashboard/test_browser",
+        "suite/test_azure_trials",
+        "crash/test_kill",
+        "cli/test_messages_command",
+        "lease/test_lease",
+    ),
     *("spark/test_local", "cli/test_broker_command", "testing/test_plugin", "simulation/test_side"),
     *("drill", "crash", "dashboard", "client", "pump", "stores", "lease", "spark", "broker", "faults"),
     *("guards", "simulation", "suite", "bench", "sync", "cli", "ledger", "store", "backlog", "sdk", "node"),

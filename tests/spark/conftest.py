@@ -28,6 +28,7 @@ LONG_FORM = (
     "cluster",
     "connect_loss",
     "frozen",
+    "hosts",
     "kills",
     "source_driver",
     "source_notebook",

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from .processes import kill_tree
 
-__all__ = ["Hosts"]
+__all__ = ["Hosts", "quick_java"]
 
 LIMIT = 20.0
 # Of networks for documentation: nothing that is anywhere.
@@ -39,6 +39,16 @@ mkdir -p {disk}/tmp {disk}/home
 cd {disk}
 exec "$@"
 """
+
+
+def quick_java() -> list[str]:
+    """Options for a Java that does not live for long, also where Pairbus does not start it."""
+    archives = Path(os.environ["PAIRBUS_CLASS_ARCHIVE"]).glob("*.jsa")
+    return [
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        *list(map("-XX:SharedArchiveFile={}".format, archives))[:1],
+    ]
 
 
 def run(*command: str) -> None:
@@ -103,10 +113,7 @@ class Hosts:
             outside=shlex.quote(str(self._directory)),
             host=host,
         )
-        java = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Djava.io.tmpdir={self.disk}/tmp"]
-        # Programs of a host cannot write to the archive's place, so that Pairbus would leave it alone.
-        archives = Path(os.environ["PAIRBUS_CLASS_ARCHIVE"]).glob("*.jsa")
-        java += [f"-XX:SharedArchiveFile={archive}" for archive in archives][:1]
+        java = [*quick_java(), f"-Djava.io.tmpdir={self.disk}/tmp"]
         enter = ["ip", "netns", "exec", self._space(host), "unshare", "--mount", "--uts"]
         given = {
             **os.environ,
