@@ -16,6 +16,7 @@ from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.spark import session
 from pairbus.spark.java import find_java, parse_java_version
 from pairbus.spark.session import _DAEMON, _importing, check_spark_version, let_peer_go
+from pairbus.spark.worker_daemon import leave_archives
 from tests.processes import killed_at_end
 
 
@@ -113,3 +114,13 @@ def test_workers_are_forked_from_a_process_that_has_no_threads() -> None:
         assert process.stdout is not None
         assert len(process.stdout.read(4)) == 4  # its port: from now on it forks
         assert os.listdir(f"/proc/{process.pid}/task") == [str(process.pid)]
+
+
+def test_archives_of_another_spark_than_the_installed_one_stay_on_the_path(tmp_path: Path) -> None:
+    """Such as that of somebody who has Spark from elsewhere, and its modules by PYTHONPATH."""
+    (installed,) = [one for one in sys.path if (Path(one) / "pyspark" / "__init__.py").exists()]
+    own = f"{installed}/pyspark/python/lib/pyspark.zip"
+    other, given = f"{tmp_path}/python/lib/pyspark.zip", f"{tmp_path}/given.zip"
+    assert leave_archives([own, given, installed]) == [given, installed]
+    assert leave_archives([other, given, installed]) == [other, given, installed]
+    assert leave_archives([own, given]) == [own, given]

@@ -46,7 +46,10 @@ pytestmark = pytest.mark.timeout(900)
 def test_a_worker_begins_with_all_that_a_pump_is_made_of(spark: Any) -> None:
     """`sys` is all that the function needs, so that nothing is imported for it."""
     numbers = spark.sparkContext.parallelize([0], 1)
-    assert numbers.map(lambda _: "pairbus.spark.task" in sys.modules).collect() == [True]
+    (found,) = numbers.map(
+        lambda _: (sys.modules["pyspark"].__file__, "pairbus.spark.task" in sys.modules)
+    ).collect()
+    assert found == (sys.modules["pyspark"].__file__, True)
 
 
 def test_a_drain_brings_everything_to_its_place(

@@ -22,7 +22,7 @@ Theory of operation
    imports pandas, which takes half a second. And SQL takes Java a second or two: who does without gets the
    context alone.
 7. Python workers run with the interpreter of the driver. On this machine, where that has Pairbus for sure,
-   they are forked from a process that has imported it (`worker_daemon`).
+   they are forked from a process of ours (`worker_daemon`).
 8. An address of Spark Connect, `sc://host:port`, is that of a server which is there already. Its settings are
    its own, but for those of the session. Spark's client would try for ten minutes to reach one that is not
    there, so that we look first.
