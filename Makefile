@@ -9,7 +9,7 @@ LOCKED := .venv/.locked
 READY := .venv/.ready
 # The lock names everything. Spark is half of the work, so that it is done beside the rest.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --require-hashes --requirement
-# Java maps its archive of Spark's classes into memory; tests/conftest.py knows the place.
+# Java maps its archive of Spark's classes into memory; tests/conftest.py knows the place. Spark's modules are compiled with it.
 CLASSES := .venv/classes
 
 # Six workers keep two cores busy: most tests wait for another process, or for the SDK. Rewritten tests are kept in
@@ -82,7 +82,7 @@ $(COLLECTED): $(READY) $(shell find tests -name "*.py" -not -path "*/node_module
 	@$(PYTEST) --collect-only --quiet $(TESTS) > $@.tmp || { cat $@.tmp; rm $@.tmp; exit 1; }
 	@mv $@.tmp $@
 
-$(CLASSES)/.made: $(LOCKED) | $(READY)
+$(CLASSES)/.made: $(LOCKED) scripts/class_archive.py | $(READY)
 	@mkdir -p $(CLASSES)
 	@$(BIN)/python scripts/class_archive.py $(CLASSES)
 	@touch $@
