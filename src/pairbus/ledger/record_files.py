@@ -56,7 +56,7 @@ class RecordFiles(NamedTuple):
         )
         told = [f"{path} is no file, or may not be read" for path in self.unreadable]
         return found._replace(
-            gaps=[*told, *self.table.gaps, *found.gaps],
+            gaps=list(dict.fromkeys([*told, *self.table.gaps, *found.gaps])),
             notes=[*self.table.notes, *found.notes],
             unchained=found.unchained + self.table.manifest.unchained,
         )

@@ -60,7 +60,7 @@ def compact_store(store: RecordStore, kind: str, write: DayWriter) -> Compaction
         files=kept | dict(written.files),
         covered=covered,
         bad=before.bad + written.bad,
-        gaps=list(dict.fromkeys(audit.gaps)),
+        gaps=audit.gaps,
     )
     store.put(manifest_name(kind, number), manifest.sealed().data)
     delete_old(files, before)

@@ -88,7 +88,7 @@ class StoreFiles(NamedTuple):
             must_succeed=must_succeed,
         )
         return found._replace(
-            gaps=[*self.table.gaps, *found.gaps],
+            gaps=list(dict.fromkeys([*self.table.gaps, *found.gaps])),  # what is still there is in both
             notes=[*self.table.manifest.notes, *found.notes],
             unchained=found.unchained + self.table.manifest.unchained,
         )
