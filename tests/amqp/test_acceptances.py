@@ -135,6 +135,20 @@ def test_an_id_that_is_settled_already_is_passed_over() -> None:
     assert [told[1] for told in listener.told if isinstance(told, tuple)] == [[0], [1], [2]]
 
 
+def test_bytes_within_another_frame_are_no_answer() -> None:
+    listener = Listener(is_short=True)
+    for number in range(3):
+        listener.hear(disposition(number, number))
+    inner = disposition(3, 3)
+    # A heart-beat, whose extended header nobody has to understand.
+    header = b"\x00\x00" + inner
+    listener.hear((8 + len(header)).to_bytes(4, "big") + bytes([2 + len(header) // 4, 0, 0, 0]) + header[:2])
+    listener.hear(inner)
+    assert listener.unsettled == list(range(3, SENT))
+    listener.hear(inner)
+    assert listener.unsettled == list(range(4, SENT))
+
+
 def test_a_session_that_is_over_is_told_nothing() -> None:
     listener = Listener(is_short=True)
     for number in range(3):

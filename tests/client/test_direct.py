@@ -304,3 +304,26 @@ async def test_a_link_that_is_lost_before_anything_is_sent_is_told_as_the_sdk_do
         await sender.send_messages(text("a"))
     assert direct.ids() == []
     await sender.close()
+
+
+async def test_what_is_sent_beyond_the_credit_waits_for_it_in_its_turn(direct: DirectScene) -> None:
+    async with direct.client().pair.primary.open_sender("orders") as sender:
+        link: SenderLink = sender._link
+        given, link.link.credit = link.link.credit, 0
+        sends = [sender.send_messages(text("1"))]
+        assert not link._waves, "nothing may leave without credit"
+        link.link.credit = given  # of which the link has not been told yet
+        sends.append(sender.send_messages(text("2")))
+        async with asyncio.timeout(PATIENCE):
+            for send in sends:
+                await send
+    assert direct.ids() == ["1", "2"]
+
+
+async def test_what_is_larger_than_the_link_takes_does_not_leave(direct: DirectScene) -> None:
+    async with direct.client().pair.primary.open_sender("orders") as sender:
+        send = sender.send_messages(ServiceBusMessage(bytes(300_000)))
+        assert not sender._link._waves
+        with pytest.raises(MessageSizeExceededError):
+            await send
+        assert not sender.is_lost
