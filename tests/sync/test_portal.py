@@ -21,7 +21,7 @@ import pytest
 from pairbus import portal as portal_module
 from pairbus.portal import Portal, PortalClosed, PortalReentered
 from tests.logs import our_lines
-from tests.waiting import PATIENCE, wait_until
+from tests.waiting import PATIENCE
 
 T = TypeVar("T")
 COLOUR: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
@@ -540,56 +540,3 @@ def test_every_call_of_many_threads_has_its_own_answer(portal: Portal, threads: 
     with ThreadPoolExecutor(threads) as pool:
         for found in pool.map(call, range(threads), timeout=PATIENCE):
             assert found == [2 * number for number in range(60)]
-
-
-def test_calls_that_come_while_the_loop_is_being_woken_up_share_that(
-    portal: Portal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        held.set()
-        go_on.wait(PATIENCE)
-
-    with ThreadPoolExecutor(6) as pool:
-        holding = pool.submit(portal.call, hold)
-        assert held.wait(PATIENCE)
-        woken: list[Any] = []
-        wake = portal._loop.call_soon_threadsafe
-
-        def wake_and_note(*what: Any) -> Any:
-            woken.append(what)
-            return wake(*what)
-
-        monkeypatch.setattr(portal._loop, "call_soon_threadsafe", wake_and_note)
-        calls = [pool.submit(portal.run, double, 0)]
-        wait_until(lambda: len(woken) == 1)
-        calls += [pool.submit(portal.run, double, number) for number in range(1, 5)]
-        wait_until(lambda: len(portal._arrivals) == 5)
-        go_on.set()
-        assert [call.result(PATIENCE) for call in calls] == [0, 2, 4, 6, 8]
-        holding.result(PATIENCE)
-    assert len(woken) == 1
-
-
-def test_a_caller_that_is_interrupted_before_it_wakes_the_loop_holds_nobody_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    portal = Portal("portal-of-a-test", lends=False)
-    schedule = portal._schedule
-    interrupts = iter([KeyboardInterrupt])
-
-    def interrupt_once(*what: Any) -> bool:
-        for interrupt in interrupts:
-            raise interrupt
-        return schedule(*what)
-
-    monkeypatch.setattr(portal, "_schedule", interrupt_once)
-    with pytest.raises(KeyboardInterrupt):
-        portal.run(double, 1)
-    with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(portal.run, double, 2)
-        try:
-            assert call.result(PATIENCE) == 4
-        finally:
-            portal.close(timeout=PATIENCE)
