@@ -144,7 +144,7 @@ def test_instructions_are_those_of_the_path_alone() -> None:
     """The same each time, whatever else the machine does, but for what is looked at once a second."""
     found = short.count_steps()
     assert short.count_steps() == pytest.approx(found, rel=0.02)
-    assert all(count > 100_000 for count in found.values())
+    assert all(count > 50_000 for count in found.values())
 
 
 def test_the_record_has_every_path() -> None:
