@@ -219,6 +219,38 @@ def test_what_waits_behind_deferred_messages_does_not_keep_them_from_being_fetch
     assert fetch == Fetch([1, 2, 3, 4, 5])
 
 
+@pytest.mark.parametrize("session", ["s", None])
+def test_what_waits_behind_a_fetch_that_is_not_answered_does_not_stay_in_hand(session: str | None) -> None:
+    """Its lock ends meanwhile; and a drain that cannot read its queue ends when nothing is in hand."""
+    lanes, _ = make()
+    lanes.note_deferred(1, "p", session)
+    arrive(lanes, 2, 3, session=session, until=20.0)
+    assert lanes.plan(0.0) == [Fetch([1])]
+    lanes.unfetched(1, 10.0, is_missing=False)
+    assert lanes.plan(10.0) == [Fetch([1])]
+    lanes.unfetched(1, 16.0, is_missing=False)
+    steps = lanes.plan(16.0)
+    assert only(steps, Fetch) == Fetch([1])
+    renew = only(steps, Renew)
+    assert [one.number for one in renew.messages] == [2, 3]
+    for one in renew.messages:
+        lanes.lost(one, 16.0)
+    assert lanes.held == 0
+
+
+def test_what_comes_while_a_path_is_tried_by_a_fetch_is_put_aside() -> None:
+    lanes, destinations = make()
+    destinations.failed("p", DOWN, 0.0)
+    lanes.note_deferred(1, "p", "s")
+    assert lanes.plan(1.0) == [Fetch([1])]
+    arrive(lanes, 2)
+    assert lanes.plan(1.1) == []
+    lanes.unfetched(1, 1.2, is_missing=False)
+    steps = lanes.plan(1.2)
+    assert only(steps, Fetch) == Fetch([1])
+    assert [one.number for one in only(steps, Defer).messages] == [2]
+
+
 def test_a_message_that_may_have_been_put_aside_is_looked_for() -> None:
     """The answer got lost: without a session, too, nobody else would ever fetch it."""
     lanes, destinations = make()

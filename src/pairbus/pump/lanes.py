@@ -367,13 +367,14 @@ class Lanes(Generic[H]):
             self._take(lane, 1, unit)
             lane.tries = False  # whatever comes of it, the next try is claimed anew
             steps.send(lane.path, unit)
-            if not self._is_pause(self._destinations.look(lane.path, now), lane, now):
-                self._take(lane, len(lane.waiting), steps.defer)
         elif lane.deferred and lane.deferred[0] <= lane.first_obstacle():
             self._fetch(lane, 1, steps)
         else:
             lane.tries = False
             self._destinations.give_up_try(lane.path, now)
+            return
+        if not self._is_pause(self._destinations.look(lane.path, now), lane, now):
+            self._take(lane, len(lane.waiting), steps.defer)
 
     def _plan_burial(self, lane: _Lane[H], why: Judgement, steps: StepList[H]) -> None:
         found: list[H] = []
@@ -393,15 +394,14 @@ class Lanes(Generic[H]):
         if count < len(lane.waiting) and lane.missing and lane.session_id is not None and not lane.away:
             # Rule 5. Those that wait for a fetch alone stay in hand: it takes a moment only.
             self._set_aside_from(lane, int(min(lane.missing)), steps)
-        if not count:
-            return
-        tired = [held for held in lane.waiting[:count] if held.locked_until - now <= self.margin]
-        if tired:
-            if not (lane.away and lane.session_id is not None):
-                gone = set(tired)
-                lane.waiting = [held for held in lane.waiting if held not in gone]
-                lane.away += len(tired)
-                steps.renew += tired
+        # Also of those that wait for a fetch: one that is never answered does not keep them in hand.
+        tired = [held for held in lane.waiting if held.locked_until - now <= self.margin]
+        if tired and not (lane.away and lane.session_id is not None):
+            gone = set(tired)
+            lane.waiting = [held for held in lane.waiting if held not in gone]
+            lane.away += len(tired)
+            steps.renew += tired
+        if not count or (tired and tired[0].number < lane.first_obstacle()):
             return
         if lane.session_id is None:
             units: list[H] = []
