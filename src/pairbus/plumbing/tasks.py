@@ -22,6 +22,12 @@ async def cancel_all(*tasks: asyncio.Future[Any]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def is_cancelled() -> bool:
+    """Whether somebody has cancelled the running task; else it was what it awaits that was cancelled."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
 def look_away(task: asyncio.Future[Any]) -> None:
     """Retrieve the outcome of a task that nobody awaits, so that asyncio does not log it."""
     with suppress(asyncio.CancelledError):

@@ -18,7 +18,8 @@ from pairbus.amqp.types import Array, Int, Symbol, UInt
 from pairbus.clock import SystemClock
 from pairbus.pairing.envelope import ACCOUNTED
 from pairbus.pairing.failures import Fate
-from pairbus.wire.errors import OF_A_MESSAGE, TransportError, is_denial
+from pairbus.plumbing.tasks import is_cancelled
+from pairbus.wire.errors import CONNECTION_LOST, OF_A_MESSAGE, TransportError, is_denial
 from pairbus.wire.line import AmqpLine, Place
 from pairbus.wire.links import BATCH_FORMAT, ReceiverLink, SenderLink, encode_batch
 from pairbus.wire.meter import Meter
@@ -52,6 +53,7 @@ _FIRST_OF_CREDITS = 10
 # Azure detaches a link on which nothing happens for ten minutes; whether a receiver with credit is such a one
 # it does not say. So a receive waits as long as it is to, and to be detached after so long is no failure.
 SERVICE_LINK_IDLE = 540.0
+_CLOSED = "the connection was closed by us"
 # What a bill calls a settlement that is asked for by this word.
 _KINDS = {"completed": "complete", "defered": "defer", "abandoned": "abandon", "suspended": "dead_letter"}
 
@@ -77,6 +79,7 @@ class AmqpTransport:
         self._tokens = tokens
         self._container_id = container_id
         self._connecting: asyncio.Task[AmqpLine] | None = None
+        self._is_closed = False
         #: Links that are opened at a time: a thousand at once would pass their own deadlines.
         self.opening = asyncio.Semaphore(LINKS_OPENING)
 
@@ -90,6 +93,7 @@ class AmqpTransport:
         return AmqpDestination(self, path)
 
     async def close(self) -> None:
+        self._is_closed = True  # whoever still has it must not open a line that nobody closes
         task, self._connecting = self._connecting, None
         if task is not None:
             if not task.done():
@@ -125,8 +129,17 @@ class AmqpTransport:
     async def _join(self) -> AmqpLine:
         task = self._connecting
         if task is None or (task.done() and _is_over(task)):
+            if self._is_closed:
+                raise TransportError(CONNECTION_LOST, _CLOSED)
             task = self._connecting = asyncio.get_running_loop().create_task(self._connect())
-        return task.result() if task.done() else await asyncio.shield(task)
+        if task.done():
+            return task.result()
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            raise TransportError(CONNECTION_LOST, _CLOSED) from None
 
     def distrust(self, path: str) -> None:
         """Have the token for an entity put anew before a link to it is opened again."""

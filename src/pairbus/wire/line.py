@@ -55,6 +55,7 @@ from pairbus.amqp.session import Session
 from pairbus.amqp.types import Symbol
 from pairbus.clock import Clock, SystemClock
 from pairbus.plumbing.os_reason import os_reason
+from pairbus.plumbing.tasks import is_cancelled
 from pairbus.timers import LoopTimers
 
 from .answers import SendAnswer
@@ -156,7 +157,7 @@ class AmqpLine(asyncio.BufferedProtocol):
         self._buffer = _reading.view
         self._answered: deque[SendAnswer] = deque()  # by what is being read
         self._heard = 0.0
-        self._is_behind = False  # the last read was full: more is waiting in the socket
+        self._is_behind = False  # this turn's read was full: more may be waiting in the socket
         self._ticker: asyncio.TimerHandle | None = None
         self._grants: dict[str, asyncio.Task[None]] = {}
         self._expiries: dict[str, float] = {}  # of tokens that were accepted
@@ -212,8 +213,10 @@ class AmqpLine(asyncio.BufferedProtocol):
             return
         self._machine.close()
         self._flush()
-        await asyncio.wait({self._closed}, timeout=timeout)
-        self.cut(CONNECTION_LOST, "closed")
+        try:
+            await asyncio.wait({self._closed}, timeout=timeout)
+        finally:  # also if whoever closes it is called away
+            self.cut(CONNECTION_LOST, "closed")
 
     def cut(self, condition: str, description: str) -> None:
         """Close the connection without the closing handshake."""
@@ -311,8 +314,7 @@ class AmqpLine(asyncio.BufferedProtocol):
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
-            waiting = asyncio.current_task()
-            if self.lost is None or waiting is None or waiting.cancelling():
+            if self.lost is None or is_cancelled():
                 raise
             raise self._error() from None  # rule 4: it was the line's end that called the token off
 
@@ -381,7 +383,9 @@ class AmqpLine(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         now = self._heard = self._time()
-        self._is_behind = nbytes >= _FULL_READ
+        if nbytes >= _FULL_READ:
+            self._is_behind = True
+            self._loop.call_soon(self._catch_up)
         self._is_reading = True
         try:
             data = self._buffer[:nbytes].tobytes()
@@ -396,6 +400,10 @@ class AmqpLine(asyncio.BufferedProtocol):
                 self._wake_answered()
             elif self._machine.has_to_say:
                 self.flush_soon()
+
+    def _catch_up(self) -> None:
+        """The socket has been looked at again: what it had comes after this, and before any deadline."""
+        self._is_behind = False
 
     def _wake_answered(self) -> None:
         """Let those go on whose answers were read. What they send next leaves with one write."""

@@ -33,6 +33,9 @@ async def open_line(
         raise
 
     async def put(audience: str, kind: str, token: str) -> None:
+        nonlocal cbs
+        if cbs.lost is not None:  # the links alone: the line and what is on it need tokens all the same
+            cbs = await RequestLink.open(line, words.CBS, timeout=timeout)
         request = {"operation": words.PUT_TOKEN, "type": kind, "name": audience}
         answer, _ = await cbs.ask(request, token, timeout=timeout)
         status = answer.get(words.CBS_STATUS)
