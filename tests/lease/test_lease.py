@@ -49,11 +49,12 @@ class Rival:
     times: list[tuple[float, bool]] = field(default_factory=list)
     words: list[str | None] = field(default_factory=list)
     recorder: OperationSums = field(default_factory=lambda: OperationSums(role="lease"))
+    timeout: float = 2.0
 
     def open(self) -> AmqpTransport:
         sides = [self.broker[one].connection_string for one in ("contoso", "contoso-dr")]
         side = PumpPair.from_connection_strings(*sides).secondary.resolve()
-        transport = AmqpTransport(side.place(), side.tokens(), timeout=2.0, container_id=self.name)
+        transport = AmqpTransport(side.place(), side.tokens(), timeout=self.timeout, container_id=self.name)
         transport.meter = Meter("contoso-dr", self.recorder)
         return transport
 
@@ -136,6 +137,21 @@ async def test_a_holder_that_is_cut_off_is_told_before_another_has_it(broker: Br
         broker["contoso-dr"].faults.clear()
         async with second.asking() as other:  # and now the first one comes back, and asks again
             await eventually(lambda: "held" in (lease.state, other.state))
+    assert not overlap(first, second)
+
+
+async def test_a_holder_whose_word_is_taken_slowly_renews_all_the_same(broker: Broker) -> None:
+    """Nothing depends on the word, and the lock ends however long others take for it."""
+    broker["contoso-dr"].faults.set("delay", entity=QUEUE, seconds=600)
+    first, second = Rival(broker, "first", timeout=600.0), Rival(broker, "second")
+    async with first.asking() as lease:
+        await eventually(lambda: lease.state == "held")
+        asked = broker["contoso-dr"].count(OperationKind.MANAGEMENT, entity=QUEUE)
+        async with second.asking():
+            await eventually(
+                lambda: broker["contoso-dr"].count(OperationKind.MANAGEMENT, entity=QUEUE) > asked + 2,
+                what="a renewal",
+            )
     assert not overlap(first, second)
 
 

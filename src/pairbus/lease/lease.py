@@ -180,7 +180,7 @@ class PairLease:
         """Renew until stopped or lost; rule 2."""
         if not await self._take_over(hold):
             return
-        due = self._ends - (1 - _RENEWED_AFTER) * hold.duration
+        due = self._due(hold)
         while not self._stop.is_set():
             last = self._ends - _TOLD_BEFORE * hold.duration
             now = _now()
@@ -198,7 +198,7 @@ class PairLease:
                 async with asyncio.timeout(max(0.1, last - now)):
                     await hold.renew()
                 self._ends = now + hold.duration
-                due = self._ends - (1 - _RENEWED_AFTER) * hold.duration
+                due = self._due(hold)
             except (TransportError, TimeoutError) as error:
                 log.warning("the lease of %s could not be renewed: %s", self.primary, error)
                 if isinstance(error, TransportError) and error.condition == conditions.SESSION_LOCK_LOST:
@@ -208,6 +208,10 @@ class PairLease:
             if self._has_left_word and _now() >= self._free_at:
                 await hold.remember(None)
             await hold.clear()
+
+    def _due(self, hold: SessionHold) -> float:
+        """When it is to be renewed."""
+        return self._ends - (1 - _RENEWED_AFTER) * hold.duration
 
     async def _take_over(self, hold: SessionHold) -> bool:
         """Rules 6 and 8; whether the work may begin, now or in a while."""
@@ -223,9 +227,10 @@ class PairLease:
                 return False
         if begun >= self._free_at:
             self._change("held")
-        with suppress(TransportError):
-            told = replace(self._holder, since=time.time())
-            await hold.announce(json.dumps(asdict(told)), message_id=told.run)
+        with suppress(TransportError, TimeoutError):  # rule 2 does not wait for it
+            async with asyncio.timeout_at(self._due(hold)):
+                told = replace(self._holder, since=time.time())
+                await hold.announce(json.dumps(asdict(told)), message_id=told.run)
         return True
 
     async def _leave_word(self, hold: SessionHold, now: float) -> None:
