@@ -22,6 +22,8 @@ from pairbus.broker.engine.settings import QueueSettings
 from pairbus.client.fleet.fleet import Fleet
 from pairbus.options import EntityState, SendAvailabilityOptions
 from pairbus.pairing.names import lease_queue_name
+from pairbus.pairing.slots import slot_at
+from pairbus.testing import ManualTimers
 from tests.waiting import Lateness, eventually
 
 QUEUE = lease_queue_name("contoso")
@@ -150,7 +152,7 @@ async def test_a_prober_that_dies_is_replaced(broker: Broker) -> None:
         clients.remove(first)
         before = pings(broker)
         await eventually(lambda: pings(broker) > before)
-        assert roles(left)["prober"] >= 1
+        await eventually(lambda: roles(left)["prober"])
         broker["contoso"].faults.clear()
         await eventually(lambda: states(left) == {EntityState.HEALTHY})
 
@@ -276,3 +278,66 @@ async def test_a_client_that_is_closed_while_it_looks_for_its_fleet_leaves_no_th
             await asyncio.sleep(0)
         await client.close()
         await eventually(lambda: "pairbus-ledger" not in {one.name for one in threading.enumerate()})
+
+
+class Lock:
+    """A session that is locked."""
+
+    def __init__(self, ends: float) -> None:
+        self.ends = ends
+        self.is_held = True
+
+    def release(self) -> None:
+        self.is_held = False
+
+
+class CrowdedLine:
+    """Where another has every slot, and the lock of those who wait takes its time."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+        self.asked = asyncio.Event()
+        self.answer = asyncio.Event()
+        self.company: Lock | None = None
+
+    async def lock(self, session: str) -> Lock | None:
+        if session.startswith("ping:"):
+            return None
+        if session.startswith("company:"):
+            self.asked.set()
+            await self.answer.wait()
+            self.company = Lock(self.now)
+            return self.company
+        return Lock(self.now)
+
+    async def post(self, text: bytes, *, copies: int, life: float) -> None:
+        raise AssertionError("nothing is to be told")
+
+    async def hear(self, wait: float) -> bytes | None:
+        await asyncio.sleep(wait)
+        return None
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_who_leaves_while_it_waits_for_a_lock_keeps_none(manual_timers: ManualTimers) -> None:
+    """Else those that stay would take it for company that is not there."""
+    interval = 1000.0
+    line = CrowdedLine(slot_at("orders", interval, 1e9).begin + interval / 2)
+
+    async def open_line() -> CrowdedLine:
+        return line
+
+    one = Fleet(
+        open_line, interval=interval, timers=manual_timers, random=lambda: 0.5, on_role=lambda *_: None
+    )
+    one.join("orders", lambda good: None)
+    asking = asyncio.create_task(one.ask("orders"))
+    await line.asked.wait()
+    one.leave("orders")
+    line.answer.set()
+    await asking
+    assert line.company is not None
+    assert not line.company.is_held
+    await one.close()

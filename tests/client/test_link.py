@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from pairbus.client.sending.link import SendLink
+from pairbus.client.sending.pinger import Pinger
 from pairbus.client.sending.ticket import Ending, Ticket, fate_of
+from pairbus.options import SendAvailabilityOptions
 from pairbus.sdk.graveyard import Graveyard
 from pairbus.testing import ManualTimers
+from tests.waiting import eventually
 
 
 class Sender:
@@ -413,3 +416,29 @@ async def test_those_who_failed_together_are_one_failure_and_knock_one_by_one(wi
     assert wide.link.failures == 1
     assert (await wide.run(nothing))[0] is Ending.DONE
     assert len(wide.senders) == 2
+
+
+@pytest.mark.parametrize("what", ["ping", "look"])
+async def test_who_stops_pinging_hears_nothing_of_an_answer_that_has_just_come(
+    bench: Bench, what: str
+) -> None:
+    """Else an entity that has been closed would come back, with a sender that nobody closes."""
+    told: list[Any] = []
+    pinger = Pinger(
+        lambda: bench.link,
+        options=SendAvailabilityOptions(probe="link"),
+        timers=bench.timers,
+        on_end=lambda *end: told.append(end),
+        on_fate=told.append,
+    )
+    bench.opens_late = True
+    if what == "ping":
+        pinger.start(1)
+    else:
+        pinger.look(told.append)
+    await eventually(lambda: bench.senders)
+    bench.senders[0].opened.set()
+    await asyncio.sleep(0)  # now it is there, and the ping goes on in the next turn
+    pinger.stop()
+    await pinger.close()
+    assert told == []

@@ -206,9 +206,13 @@ class Fleet:
             return await self._miss(member, target, line)
         member.let_go()
         member.slot, member.lock = target, lock
+        self._check_out(member)
+        return self._take_turn(member, target)
+
+    def _check_out(self, member: _Member) -> None:
+        """One that left while it waited for a lock keeps none."""
         if self._members.get(path_key(member.path)) is not member:
             member.let_go()
-        return self._take_turn(member, target)
 
     def _take_turn(self, member: _Member, slot: Slot) -> float | None:
         self._play(member, "prober")
@@ -251,6 +255,7 @@ class Fleet:
                 return
             member.lock.release()
         member.lock = await line.lock(slot.company)
+        self._check_out(member)
 
     def tell(self, path: str, good: int) -> None:
         """Let the others know: so many good pings in a row, or 0 for an answer that each has to see."""

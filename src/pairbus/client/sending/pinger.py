@@ -94,7 +94,7 @@ class Pinger:
             ending = await link.run(ticket, open_link, limit=self.limit)
         finally:
             self._is_looking = False
-        if ending is not Ending.ABANDONED:
+        if not ticket.is_abandoned:  # be it in the turn in which the answer came
             tell(link if ending is Ending.DONE else None)
         await link.close(0.0)  # unless somebody has taken it over
 
@@ -109,7 +109,7 @@ class Pinger:
             self._idle.append(link)
         if ticket.called_at is not None and self._operation is _send_ping:
             self._on_fate(fate_of(ending, ticket))
-        if ending is not Ending.ABANDONED:
+        if not ticket.is_abandoned:
             self._on_end(number, ending, ticket.error, self._timers.now() - began, link)
         if self._operation is open_link:
             link.discard()  # one that is open already would tell nothing the next time
