@@ -7,7 +7,8 @@
    a test expects to find half-way may then be over.
 3. Every event loop stands still for a moment now and then, and so does whoever has made a file durable.
 4. A place is late when it is passed for the first times, if at all, and a thread works at least as long as it
-   has been late before it is late again: what takes a second takes two, so that deadlines hold.
+   has been late before it is late again: what takes a second takes two, so that deadlines hold. To watch
+   costs processor time as well: for what has been passed often enough no dice are thrown.
 5. The dice are thrown by seed, test, place and how often the test has passed it: a failure can be repeated,
    as far as threads can.
 
@@ -21,9 +22,9 @@ import os
 import sys
 import threading
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable, Generator
+from hashlib import blake2b
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -42,10 +43,16 @@ EXCEPTED = {__file__, str(Path(__file__).with_name("waiting.py"))}
 LATE = 0.015
 STALL = (0.02, 0.05)
 PEACE = (0.05, 0.6)
-# The first pass of a place is late with these odds; those after it ever less.
+# The first pass of a place is late with these odds; those after it ever less, and after so many none.
 ODDS = 0.5
+PASSES = 30
 DURABLE = ("fsync", "fdatasync", "replace", "rename", "link")
-BOTH_WAYS = {"call", "c_call", "return"}
+# By event: how often each place of a piece of code was passed; None for code that is not near.
+Places = dict[str, dict[CodeType, dict[int, int] | None]]
+
+
+def _no_places() -> Places:
+    return {"call": {}, "c_call": {}, "return": {}}
 
 
 class Jitter:
@@ -60,54 +67,64 @@ class Jitter:
         self._test = ""
         self._home = sources
         self._passed: Counter[object] = Counter()
-        self._is_near: dict[CodeType, bool] = {}
+        self._near = _no_places()
         self._thread = threading.local()
 
     def begin(self, test: str) -> None:
         """A test begins: who is late in it."""
         self._test = test
         self._passed = Counter()
-        self._is_near = {}
+        self._near = _no_places()
         is_late_itself = self._throw("who is late") < 0.5
         self._home = TESTS if is_late_itself else self._sources
         sys.setprofile(self.watch if is_late_itself else None)
+        threading.setprofile(None if is_late_itself else self.watch)
 
     def end(self) -> None:
         sys.setprofile(None)
+        threading.setprofile(None)
 
     def _throw(self, what: object) -> float:
-        """A number below 1, the same for the same seed, test and question."""
-        return zlib.crc32(f"{self._seed} {self._test} {what}".encode()) / (1 << 32)
+        """A number below 1, the same for the same seed, test and question. Not a checksum: with those, who is
+        late in one test would tell who is in the next.
+        """
+        asked = f"{self._seed} {self._test} {what}".encode()
+        return int.from_bytes(blake2b(asked, digest_size=4).digest(), "big") / (1 << 32)
 
     def _between(self, span: tuple[float, float], what: object) -> float:
         return span[0] + (span[1] - span[0]) * self._throw(what)
 
-    def watch_threads(self) -> None:
-        """From now on every new thread is watched."""
-        threading.setprofile(self._watch_thread)
-
-    def _watch_thread(self, frame: FrameType, event: str, argument: object) -> None:
-        if self._home is self._sources:
-            self.watch(frame, event, argument)
-
     def watch(self, frame: FrameType, event: str, argument: object) -> None:
-        """Be late, perhaps, where code that is near calls something or ends."""
-        if event not in BOTH_WAYS:
+        """Be late, perhaps, where code that is near calls something or ends. Called for all that is called:
+        if it took longer, watching would be what makes a test slow.
+        """
+        if event == "call":
+            if frame.f_back is None:
+                return
+            frame = frame.f_back
+        elif event != "c_call" and event != "return":
             return
-        near = frame.f_back if event == "call" else frame
-        if near is not None and self._is_ours(near.f_code):
-            self.be_late((near.f_code.co_filename, near.f_lineno, event))
+        code = frame.f_code
+        try:
+            places = self._near[event][code]
+        except KeyError:
+            places = self._near[event][code] = {} if self._is_ours(code.co_filename) else None
+        if places is not None:
+            place = frame.f_lasti
+            count = places.get(place, 0)
+            if count < PASSES:
+                places[place] = count + 1
+                self._throw_for((code.co_filename, frame.f_lineno, place, event), count)
 
-    def _is_ours(self, code: CodeType) -> bool:
-        known = self._is_near.get(code)
-        if known is None:
-            file = code.co_filename
-            known = self._is_near[code] = file.startswith(self._home) and file not in EXCEPTED
-        return known
+    def _is_ours(self, file: str) -> bool:
+        return file.startswith(self._home) and file not in EXCEPTED
 
     def be_late(self, place: object) -> None:
         count = self._passed[place]
         self._passed[place] = count + 1
+        self._throw_for(place, count)
+
+    def _throw_for(self, place: object, count: int) -> None:
         if self._throw((place, count, "whether")) < ODDS / (1 + count):
             now, seconds = time.monotonic(), LATE * self._throw((place, count, "for how long"))
             if now >= getattr(self._thread, "works_until", 0.0):
@@ -166,7 +183,6 @@ def pytest_configure(config: pytest.Config) -> None:
     seed = config.getoption("--jitter")
     if seed is not None:
         jitter = Jitter(seed)
-        jitter.watch_threads()
         jitter.delay_files()
         jitter.stall_loops()
         config.pluginmanager.register(JitteredTests(jitter))

@@ -44,11 +44,14 @@ class Lateness:
 
 async def eventually(is_so: Callable[[], object], *, what: str = "it", within: float = PATIENCE) -> None:
     """Return as soon as something is so."""
-    pause = PAUSE * getattr(asyncio.get_running_loop(), "pace", 1.0)
-    ends = time.monotonic() + within
+    pace = getattr(asyncio.get_running_loop(), "pace", 1.0)
+    begun = asked = time.monotonic()
     while not is_so():
-        assert time.monotonic() < ends, f"{what} did not come about within {within:.0f} s"
-        await asyncio.sleep(pause)
+        now = time.monotonic()
+        assert now < begun + within, f"{what} did not come about within {within:.0f} s"
+        # While it is asked the loop stands still: it then has as long for its own work.
+        await asyncio.sleep(max(PAUSE, now - asked) * pace)
+        asked = time.monotonic()
 
 
 def wait_until(is_so: Callable[[], object], *, what: str = "it", within: float = PATIENCE) -> None:

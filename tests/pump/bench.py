@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -108,13 +109,15 @@ class Bench:
             self.primary.create_queue(queue)
         names = [backlog(index) for index in range(count)]
         for name in names:
-            settings = QueueSettings(
-                max_delivery_count=_BACKLOG.max_delivery_count,
-                max_size_in_megabytes=_BACKLOG.max_size_in_megabytes,
-                lock_duration=lock,
-            )
-            self.secondary.create_queue(name, settings)
+            self.secondary.create_queue(name, replace(_BACKLOG, lock_duration=lock))
         return names
+
+    @contextmanager
+    def short_locks(self, queue: str) -> Iterator[None]:
+        """What is locked meanwhile, as by a process that then dies, is soon free; what pumps lock is not."""
+        self.secondary.update_queue(queue, replace(_BACKLOG, lock_duration=0.5))
+        yield
+        self.secondary.update_queue(queue, _BACKLOG)
 
     def load(self, queue: str, payloads: Iterable[bytes]) -> None:
         """Put wrapped messages into a backlog queue."""

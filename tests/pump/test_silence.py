@@ -40,7 +40,7 @@ def check_order(bench: Bench) -> None:
 
 async def until(bench: Bench, count: int) -> None:
     async with asyncio.timeout(PATIENCE):
-        await eventually(lambda: bench.primary.message_count("orders") >= count)
+        await eventually(lambda: len(bench.receipt_ids) >= count)
 
 
 def has_noticed(pump: Pump) -> bool:

@@ -12,7 +12,7 @@ from tests.guards.sources import ROOT
 from tests.jitter import Jitter
 from tests.waiting import PATIENCE
 
-TESTS = 20
+TESTS = 100
 
 
 def change_and_tell(told: list[str]) -> None:
@@ -28,7 +28,6 @@ def lateness(seed: int) -> list[list[float]]:
         slept: list[float] = []
         jitter = Jitter(seed, sources=__file__, sleep=slept.append)
         before = threading.getprofile()
-        jitter.watch_threads()
         try:
             jitter.begin(f"test {number}")
             thread = threading.Thread(target=change_and_tell, args=([],))
