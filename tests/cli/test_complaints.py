@@ -46,6 +46,12 @@ NAMED = ["--primary-env", "P", "--secondary-env", "S"]
         (["redrive", *NAMED], 3, "cannot reach localhost:2"),
         (["syphon", "plan", *NAMED], 3, "is it up, and is its connection string right?"),
         (["completion"], 2, "Missing argument '{bash|zsh|fish}'"),
+        (["status", "--config", os.devnull], 2, "/dev/null: there is no pair; add [pairs.NAME]"),
+        (
+            ["cost", "estimate", "--prices", os.devnull],
+            2,
+            "/dev/null: currency is missing; /dev/null: as_of is",
+        ),
     ],
 )
 def test_wrong_input_is_told(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:

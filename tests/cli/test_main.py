@@ -65,7 +65,7 @@ def test_wrong_usage_is_2(arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
-        (ConfigurationError("mend this\n  please"), 2, "pairbus: mend this please\n"),
+        (ConfigurationError("mend this\n  and that"), 2, "pairbus: mend this; and that\n"),
         (UnreachableError("nobody there"), 3, "pairbus: nobody there\n"),
         (PairbusError("something else of ours"), 3, "pairbus: something else of ours\n"),
         (ConnectionRefusedError(111, "Connection refused"), 3, "pairbus: [Errno 111] Connection refused\n"),

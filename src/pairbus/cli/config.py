@@ -114,7 +114,17 @@ class Config:
     prices: Path | None = None
     budget: Decimal | None = None
 
-    def pair(self, name: str) -> PairConfig:
+    def pair(self, name: str | None) -> PairConfig:
+        """The pair of that name; without one, the only pair that there is."""
+        if name is None:
+            if not self.pairs:
+                raise ConfigurationError(
+                    f"{self.file}: there is no pair; add [pairs.NAME], as `pairbus config example` shows"
+                )
+            if len(self.pairs) > 1:
+                names = ", ".join(self.pairs)
+                raise ConfigurationError(f"{self.file}: say which pair with --pair NAME; there are: {names}")
+            (name,) = self.pairs
         if name not in self.pairs:
             raise ConfigurationError(
                 f"{self.file}: there is no pair {name!r}{name_nearest(name, self.pairs)}"

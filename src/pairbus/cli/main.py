@@ -17,7 +17,7 @@ import click
 
 from pairbus import __version__
 
-from .complaints import complain_of
+from .complaints import complain_of, in_a_line
 from .group import LazyCommand, LazyGroup, examples
 from .interruption import interruptible
 from .streams import prepare_streams
@@ -110,7 +110,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             complaint = complain_of(error)
             if complaint is None:
                 raise
-            text = " ".join(filter(None, map(str.strip, complaint.text.splitlines()))) or type(error).__name__
-            click.echo(f"pairbus: {text}", err=True)
+            click.echo(f"pairbus: {in_a_line(complaint.text) or type(error).__name__}", err=True)
             return complaint.code
         return code if isinstance(code, int) else DONE

@@ -59,11 +59,7 @@ class NamespaceChoice:
         config = find_config(self.config)
         if config is None or (self.pair is None and not config.pairs):
             raise ConfigurationError(_HOW)
-        if self.pair is None and len(config.pairs) > 1:
-            raise ConfigurationError(
-                f"{config.file}: say which pair with --pair; there are: {', '.join(config.pairs)}"
-            )
-        return config.pair(self.pair or next(iter(config.pairs)))
+        return config.pair(self.pair)
 
     def _of_broker(self, path: Path) -> ChosenNamespace:
         from pairbus.broker.control import read_ready_file  # late: help needs no broker

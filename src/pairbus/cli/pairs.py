@@ -132,12 +132,7 @@ class PairChoice:
                 "Say which pair: --primary-env NAME --secondary-env NAME, the names of variables that hold "
                 f"connection strings, or --pair NAME with a {DEFAULT_CONFIG}"
             )
-        if self.pair is not None:
-            return config.pair(self.pair)
-        if len(config.pairs) != 1:
-            names = ", ".join(config.pairs) or "none"
-            raise ConfigurationError(f"{config.file}: say which pair with --pair NAME; there are: {names}")
-        return next(iter(config.pairs.values()))
+        return config.pair(self.pair)
 
     def _from_variables(self) -> PairConfig:
         if self.pair is not None:
