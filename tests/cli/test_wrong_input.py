@@ -167,3 +167,12 @@ def test_nothing_that_is_typed_ends_in_a_traceback(offline: Path, path: str, com
         if (fault := find_fault(done)) is not None:
             faults.append(f"{line}: {fault}: {done.stderr[-200:]}")
     assert not faults, "\n".join(faults)
+
+
+def test_what_is_no_text_is_refused_wherever_any_text_is_taken() -> None:
+    """Before a namespace, a page or a file is given it, which take it no more than the command does."""
+    for path, command in COMMANDS.items():
+        assert [each.opts for each in command.params if each.type is click.STRING] == [], path
+    refused = call("entity", "show", NO_TEXT, "--primary-env", "NONE")
+    assert refused.returncode == 2
+    assert "'\\udcff' is not valid text: write it in UTF-8" in refused.stderr

@@ -9,7 +9,6 @@ import click
 
 from .candidates import offer_namespaces
 from .group import examples
-from .places import ENTITY_PATH
 from .ready_file import connect, ready_file_option
 from .tables import json_option, print_json, print_table
 
@@ -19,7 +18,7 @@ from .tables import json_option, print_json, print_table
     "pairbus counters contoso-dr --ready-file ready.json --json",
 )
 @click.command()
-@click.argument("namespace", type=ENTITY_PATH, required=False, shell_complete=offer_namespaces)
+@click.argument("namespace", required=False, shell_complete=offer_namespaces)
 @ready_file_option
 @json_option
 def counters(namespace: str | None, *, ready_file: Path, as_json: bool) -> None:

@@ -14,7 +14,6 @@ from pairbus.fault_kinds import ARGUMENTS, KINDS
 from .candidates import offer_namespaces
 from .group import CommandGroup, examples
 from .numbers import AT_LEAST_ONE, POSITIVE
-from .places import ENTITY_PATH
 from .ready_file import connect, ready_file_option
 from .tables import clock_time, json_option, print_json, print_table, tell
 
@@ -61,11 +60,10 @@ def _shown(default: float | int | str) -> str:
     "pairbus fault set contoso flap --up 5 --down 10 --json",
 )
 @fault.command("set", epilog=_kinds_help())
-@click.argument("namespace", type=ENTITY_PATH, shell_complete=offer_namespaces)
+@click.argument("namespace", shell_complete=offer_namespaces)
 @click.argument("kind", type=click.Choice([kind.value for kind in KINDS]), metavar="KIND")
 @click.option(
     "--entity",
-    type=ENTITY_PATH,
     help="Only this queue, topic or subscription; without it the whole namespace.",
 )
 @click.option("--for", "duration", type=POSITIVE, metavar="SECONDS", help="Heal by itself after this time.")
@@ -95,8 +93,8 @@ def set_fault(
     "pairbus fault clear contoso --entity orders",
 )
 @fault.command("clear")
-@click.argument("namespace", type=ENTITY_PATH, shell_complete=offer_namespaces)
-@click.option("--entity", type=ENTITY_PATH, help="Only the faults set on this entity.")
+@click.argument("namespace", shell_complete=offer_namespaces)
+@click.option("--entity", help="Only the faults set on this entity.")
 @ready_file_option
 @json_option
 def clear_faults(namespace: str, *, entity: str | None, ready_file: Path, as_json: bool) -> None:

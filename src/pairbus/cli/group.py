@@ -66,8 +66,11 @@ class LazyCommand:
     section: str = "More"
 
     def load(self) -> click.Command:
+        from .places import demand_text  # late: the list of commands needs none
+
         command = getattr(import_module(self.module), self.attribute)
         assert isinstance(command, click.Command)
+        demand_text(command)
         return command
 
 

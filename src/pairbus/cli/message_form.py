@@ -83,9 +83,9 @@ def read_line(line: bytes, number: int) -> MessageSections:
     try:
         found = parse_json(line)
     except (ValueError, RecursionError):
+        rest = f". The lines before it can be imported by themselves: head -n {number - 1}"
         raise ConfigurationError(
-            f"{where} is not JSON: the file was cut off there, or is no export. The lines before it can be "
-            f"imported by themselves: head -n {number - 1}"
+            f"{where} is not JSON: the file was cut off there, or is no export{rest if number > 1 else ''}"
         ) from None
     try:
         sections = scan(base64.b64decode(found.pop("amqp"), validate=True))

@@ -23,7 +23,7 @@ from .group import CommandGroup, examples
 from .lines import property_value, read_json_lines, read_plain_lines
 from .namespaces import NamespaceChoice, namespace_options
 from .numbers import AT_LEAST_ONE, LONG
-from .places import ENTITY_PATH, FILE, check_target
+from .places import FILE, check_target
 from .progress import working
 from .send import send_all
 from .shared_options import confirm, together, yes_option
@@ -184,7 +184,7 @@ def _cell(value: Any) -> str:
     "pairbus messages send orders --file orders.jsonl --json-lines --primary-env PRIMARY",
 )
 @messages.command()
-@click.argument("path", type=ENTITY_PATH)
+@click.argument("path")
 @click.argument("body", required=False)
 @namespace_options
 @click.option(

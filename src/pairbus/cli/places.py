@@ -1,4 +1,4 @@
-"""Files and directories, places where records are kept, and paths of entities, as options of commands."""
+"""Files and directories, places where records are kept, and texts, as options of commands."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class PlaceType(click.ParamType):  # type: ignore[type-arg] # older versions of 
         return place
 
 
-class EntityPath(click.ParamType):  # type: ignore[type-arg] # older versions of click have no argument
-    """The path of a queue or topic; bytes that are no text are none."""
+class _Text(click.ParamType):  # type: ignore[type-arg] # older versions of click have no argument
+    """Any text; bytes that are none are refused."""
 
     name = "text"
 
@@ -60,6 +60,15 @@ class EntityPath(click.ParamType):  # type: ignore[type-arg] # older versions of
             return check_text(value)
         except ConfigurationError as error:
             self.fail(str(error), param, ctx)
+
+
+def demand_text(command: click.Command) -> None:
+    """Have a command, and those below it, refuse what is no text where it takes any."""
+    for parameter in command.params:
+        if parameter.type is click.STRING:
+            parameter.type = _TEXT
+    for below in command.commands.values() if isinstance(command, click.Group) else ():
+        demand_text(below)
 
 
 def check_target(option: str, file: Path) -> None:
@@ -77,4 +86,4 @@ DIRECTORY = _NamedPath(file_okay=False)
 FILE = _NamedPath(dir_okay=False)
 EXISTING_FILE = _NamedPath(exists=True, dir_okay=False)
 PLACE = PlaceType()
-ENTITY_PATH = EntityPath()
+_TEXT = _Text()

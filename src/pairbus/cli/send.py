@@ -24,7 +24,6 @@ from .lines import read_json_lines, read_plain_lines
 from .logs import configure_logs, log_options
 from .numbers import AT_LEAST_ONE, POSITIVE
 from .pairs import PairChoice, pair_options
-from .places import ENTITY_PATH
 from .tables import json_option, tell
 from .tally import SendTally
 
@@ -48,7 +47,7 @@ _CONDITION = re.compile(r" *Error condition: [\w.:-]+")
     "pairbus send orders --pair shop --batch 500 --timeout 30 < orders.txt",
 )
 @click.command()
-@click.argument("path", type=ENTITY_PATH, shell_complete=offer_entities)
+@click.argument("path", shell_complete=offer_entities)
 @pair_options
 @click.option("--file", "source", type=click.File("rb"), default="-", help="The file; - is standard input.")
 @click.option("--json-lines", is_flag=True, help="Each line is a JSON object: body, message_id, and so on.")

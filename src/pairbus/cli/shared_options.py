@@ -12,7 +12,7 @@ from pairbus.errors import ConfigurationError
 
 from .candidates import offer_entities, offer_variables
 from .numbers import AT_LEAST_ONE, INTERVAL
-from .places import DIRECTORY, ENTITY_PATH, PLACE
+from .places import DIRECTORY, PLACE
 from .suggestions import completing_errors
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -93,7 +93,6 @@ def entities_option(name: str, target: str, text: str) -> Callable[[_F], _F]:
         name,
         target,
         multiple=True,
-        type=ENTITY_PATH,
         metavar="PATH",
         shell_complete=offer_entities,
         help=f"{text} Repeatable.",
