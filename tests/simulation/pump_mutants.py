@@ -89,10 +89,11 @@ def _take_silence_for_a_yes() -> Iterator[Any]:
 
     def refused(self: QueuePump, path: str, unit: list[Parcel], error: TransportError, now: float) -> None:
         if error.condition not in (UNANSWERED, CONNECTION_LOST):
-            return original(self, path, unit, error, now)
+            original(self, path, unit, error, now)
+            return
         self.lanes.moved(unit)
         self._finishing += len(unit)
-        return self._start(self._complete(path, unit, now))
+        self._start(self._complete(path, unit, now))
 
     yield mock.patch.object(QueuePump, "_refused", refused)
 
