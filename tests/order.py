@@ -38,7 +38,13 @@ PARCELS = {
 # work for long.
 IN_THIS_ORDER = (
     *dict.fromkeys(PARCELS.values()),
-    *("spark/test_executors", "drill/test_drill", "ordeal/test_ordeals", "client/test_fleet"),
+    *(
+        "spark/test_hosts",
+        "spark/test_executors",
+        "drill/test_drill",
+        "ordeal/test_ordeals",
+        "client/test_fleet",
+    ),
     *(
         "dashboard/test_browser",
         "suite/test_azure_trials",

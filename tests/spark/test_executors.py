@@ -1,7 +1,7 @@
 """A small cluster: its executor is a Java process of its own, which dies in the middle of a drain.
 
-Master and worker are within the driver's Java. `test_cluster` and `test_hosts`, of the long form, have
-processes for them, and hosts that share nothing.
+Master and worker are within the driver's Java. `test_cluster`, of the long form, and `test_hosts`, of CI,
+have processes for them, and hosts that share nothing.
 
 However fast the drain is, it is not over before that: one queue of the primary takes nothing until then.
 """

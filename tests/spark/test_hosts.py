@@ -23,6 +23,7 @@ import pytest
 from tests.object_places import ENVIRONMENT, azure_uri
 
 from .bus import PRIMARY_ENV, SECONDARY_ENV, until
+from .conftest import IS_LONG
 from .hosts import Hosts
 
 pytestmark = pytest.mark.timeout(1800)
@@ -34,7 +35,7 @@ WORKERS = ("worker1", "worker2")
 STORE_PORT, MASTER_PORT = 10000, 7077
 PAIR = ["--primary-env", PRIMARY_ENV, "--secondary-env", SECONDARY_ENV, "--count", "4"]
 # Of each application, a second, and for how long a worker is cut off: for longer than a lock of the backlog.
-COUNT, RATE, CUT, LOCK = 4000, 150, 30.0, 15
+COUNT, RATE, CUT, LOCK = (4000, 150, 30.0, 15) if IS_LONG else (200, 40, 6.0, 5)
 # Of each application for the queue that takes nothing at first.
 HELD = 10
 START = 240.0
