@@ -25,6 +25,7 @@ from pairbus.client.state.records import KIND as REDIRECTS
 from pairbus.client.state.records import UNANSWERED, RedirectRecord
 from pairbus.clock import ManualClock
 from pairbus.errors import ConfigurationError
+from pairbus.ledger import rereading
 from pairbus.ledger.generation import lock_of
 from pairbus.ledger.receipts import Receipt, ReceiptLog, operation_id
 from pairbus.ledger.reckoning import KeyCounts, Reckoning, reckon
@@ -39,7 +40,6 @@ from pairbus.spark import (
     Syphon,
     compact_receipts,
     load_receipts,
-    receipts,
     verify,
 )
 from pairbus.spark.receipts import read_receipts
@@ -342,7 +342,7 @@ def test_who_meets_compactions_again_and_again_keeps_them_out(
             return lock is None
 
     monkeypatch.setattr(RecordFiles, "are_there", are_there)
-    monkeypatch.setattr(receipts, "_READINGS", 1)
+    monkeypatch.setattr(rereading, "_READINGS", 1)
     assert load_receipts(spark, tmp_path).count() == 1
     assert looks == [True, False]
 
