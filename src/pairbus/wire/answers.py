@@ -35,19 +35,28 @@ class Postman(Protocol):
 class SendAnswer:
     """Awaited by one task, once."""
 
-    # As it begins; one of these is made for each message.
-    _asyncio_future_blocking = False
-    _is_done = False
-    _call: Callable[[SendAnswer], object] | None = None
-    _context: Context  # of that call
-    #: None being success; and what a bill sees of it.
-    error: TransportError | None = None
-    fate: Fate = "unsent"
+    __slots__ = (
+        "_asyncio_future_blocking",
+        "_call",
+        "_context",
+        "_is_done",
+        "error",
+        "fate",
+        "postman",
+        "value",
+    )
 
     def __init__(self, postman: Postman, value: Any = None) -> None:
         """`value` is what the task goes on with, if the message was taken."""
+        self._asyncio_future_blocking = False
         self.postman = postman
         self.value = value
+        self._is_done = False
+        self._call: Callable[[SendAnswer], object] | None = None
+        self._context: Context  # of that call
+        #: None being success; and what a bill sees of it.
+        self.error: TransportError | None = None
+        self.fate: Fate = "unsent"
 
     def __await__(self) -> Generator[SendAnswer, None, Any]:
         if self._is_done:

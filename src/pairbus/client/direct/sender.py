@@ -240,6 +240,8 @@ class AmqpSender:
 class _Posted(SendAnswer):
     """A message or a batch on its way, and the answer to it."""
 
+    __slots__ = ()
+
     def failure(self, error: TransportError) -> Exception:
         link = cast(SenderLink, self.postman)
         is_of_message = self.fate == "refused" or link.lost is None

@@ -73,14 +73,16 @@ class EntityCall:
 class PrimaryAttempt(Ticket):
     """A call on its way to the primary: its place in the line, and until when it may wait there."""
 
-    #: How often the primary may have taken it without a word.
-    unanswered = 0
-    #: And how often a backlog queue.
-    unsure = 0
+    __slots__ = ("call", "deadline", "unanswered", "unsure")
 
     def __init__(self, call: EntityCall, deadline: float | None) -> None:
+        Ticket.__init__(self)  # as `super()` does, which takes as long as all else here
         self.call = call
         self.deadline = deadline
+        #: How often the primary may have taken it without a word.
+        self.unanswered = 0
+        #: And how often a backlog queue.
+        self.unsure = 0
 
 
 def timed_out(path: str) -> OperationTimeoutError:

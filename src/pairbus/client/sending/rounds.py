@@ -67,11 +67,7 @@ class Round(Ticket):
     The time runs while it has a turn, or others set out with it: waiting for that takes none of it.
     """
 
-    #: While its time runs.
-    ends = math.inf
-    _left = math.inf
-    #: That which it is in now.
-    convoy: Convoy | None = None
+    __slots__ = ("_left", "convoy", "deadline", "ends", "observe", "operation", "parcel", "tried")
 
     def __init__(
         self,
@@ -82,11 +78,17 @@ class Round(Ticket):
         parcel: Consignment | None = None,
     ) -> None:
         """`parcel` is what others may take along."""
+        super().__init__()
         self.operation = operation
         self.deadline = deadline
         self.observe = observe
         self.parcel = parcel
         self.tried: set[str] = set()
+        #: While its time runs.
+        self.ends = math.inf
+        self._left = math.inf
+        #: That which it is in now.
+        self.convoy: Convoy | None = None
 
     def set_out(self, now: float, send_timeout: float) -> None:
         """It has a turn: its time runs, or runs on."""
@@ -139,8 +141,11 @@ class Round(Ticket):
 class Convoy(Ticket):
     """Rounds whose messages go in one transfer, and the place of that on the link."""
 
+    __slots__ = ("_now", "_room", "_send_timeout", "limit", "rounds")
+
     def __init__(self, room: int, *, now: float, send_timeout: float) -> None:
         """`room` is how many bytes a batch holds."""
+        super().__init__()
         #: Who is in it, in order.
         self.rounds: list[Round] = []
         self._room = room

@@ -33,26 +33,43 @@ class Ticket:
     `asyncio.timeout` does.
     """
 
-    # What it begins with is the class's: most of it is never set for a send.
-    _waiter: asyncio.Future[Ending] | None = None
-    _task: asyncio.Task[Any] | None = None
-    _ending: Ending | None = None
-    _called_away = _cancelling = 0
-    is_abandoned = False
-    failures = 0
-    #: Calls that were repeated at once though they may have been done; whoever tells of them resets it.
-    unknown = 0
-    #: Whether the last call has come to more than the opening of a link.
-    is_sent = False
-    #: What the last call was made on, if it came to that.
-    sender: Any = None
-    #: When that had last done what it was asked to, before the call.
-    worked_at: float | None = None
-    #: When the last call began; None if it has not come to a call since the ticket joined the line.
-    called_at: float | None = None
-    #: What the SDK gave or raised.
-    value: Any = None
-    error: BaseException | None = None
+    __slots__ = (
+        "_called_away",
+        "_cancelling",
+        "_ending",
+        "_task",
+        "_waiter",
+        "called_at",
+        "error",
+        "failures",
+        "is_abandoned",
+        "is_sent",
+        "sender",
+        "unknown",
+        "value",
+        "worked_at",
+    )
+
+    def __init__(self) -> None:
+        self._waiter: asyncio.Future[Ending] | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._ending: Ending | None = None
+        self._called_away = self._cancelling = 0
+        self.is_abandoned = False
+        self.failures = 0
+        #: Calls that were repeated at once though they may have been done; whoever tells of them resets it.
+        self.unknown = 0
+        #: Whether the last call has come to more than the opening of a link.
+        self.is_sent = False
+        #: What the last call was made on, if it came to that.
+        self.sender: Any = None
+        #: When that had last done what it was asked to, before the call.
+        self.worked_at: float | None = None
+        #: When the last call began; None if it has not come to a call since the ticket joined the line.
+        self.called_at: float | None = None
+        #: What the SDK gave or raised.
+        self.value: Any = None
+        self.error: BaseException | None = None
 
     def begin(self) -> None:
         """Join a line."""
