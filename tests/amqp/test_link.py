@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pairbus.amqp.errors import UsageError
 from pairbus.amqp.events import Closed, LinkAttached, LinkDetached, LinkFlowed, Settled, TransferReceived
-from pairbus.amqp.frames import decode_performative
+from pairbus.amqp.frames import decode_performative, encode_frame
 from pairbus.amqp.limits import CodecLimits
 from pairbus.amqp.link import Link, LinkState
 from pairbus.amqp.performatives import (
@@ -23,6 +25,8 @@ from pairbus.amqp.performatives import (
     Target,
     Transfer,
 )
+from pairbus.amqp.pieces import Pieces
+from pairbus.amqp.serials import MASK
 from pairbus.amqp.types import Symbol, ULong
 from pairbus.conditions import DETACH_FORCED, INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, NOT_FOUND, RESOURCE_LIMIT
 from tests.amqp.peer import Peer
@@ -562,24 +566,61 @@ def test_a_reason_is_cut_to_what_the_peers_frames_hold(of: str) -> None:
     assert LONG_ERROR.description.startswith(error.description)
 
 
-@pytest.mark.parametrize("window", [1000, 5, 1])
-@pytest.mark.parametrize("sizes", [[10] * 8, [10, 600, 10], [10]])
-def test_messages_that_are_sent_together_leave_as_they_would_alone(window: int, sizes: list[int]) -> None:
-    """Whatever waits for a window or needs more than one frame, and where the ids wrap."""
-    told, left = [], []
-    tags, payloads = [b"%016d" % number for number in range(len(sizes))], [b"m" * size for size in sizes]
+_FRAME = 512
+# About as much as a frame holds beside its own fields, and what needs several frames; or comes in pieces.
+_payloads = st.one_of(
+    st.integers(0, 60).map(bytes),
+    st.integers(_FRAME - 60, _FRAME + 10).map(bytes),
+    st.integers(0, 4 * _FRAME).map(bytes),
+    st.sampled_from([Pieces(b"in", b"pieces"), Pieces(bytes(2 * _FRAME))]),
+)
+_tag_sizes = st.sampled_from([1, 4, 16, 32])
+_runs = st.lists(st.tuples(st.lists(_payloads, min_size=1, max_size=8), _tag_sizes, st.integers(0, 6)))
+
+
+@given(
+    _runs, st.integers(1, 12), st.sampled_from([0, 5, 4090, MASK - 3, MASK]), st.none() | st.integers(0, 3)
+)
+def test_messages_that_are_sent_together_leave_as_they_would_alone(
+    runs: list[tuple[list[bytes | Pieces], int, int]], window: int, first: int, end: int | None
+) -> None:
+    """Whatever waits for a window or needs more than one frame, where the ids wrap, and when the link is
+    over; `end` is the run before which it is.
+    """
+    seen = []
     for together in (True, False):
-        peer = Peer().open(max_frame_size=512).begin(window=window).attach(receiver=True)
-        link = _link(peer)
-        link.session.next_delivery_id = link.session.next_outgoing_id = 0xFFFFFFFD
-        if together:
-            ids = link.send_all(payloads, tags)
-        else:
-            ids = [link.send(payload, tag) for payload, tag in zip(payloads, tags, strict=True)]
-        told.append(peer.machine.data_to_send())
+        peer = Peer().open(max_frame_size=_FRAME).begin(window=window).attach(receiver=True)
+        link, ids, told = _link(peer), list[int](), list[bytes]()
         session = link.session
+        session.next_delivery_id = session.next_outgoing_id = first
+        for number, (payloads, tag_size, opened) in enumerate(runs):
+            if number == end:
+                link.detach()
+            tags = [b"%0*d" % (tag_size, at) for at in range(len(payloads))]
+            if together:
+                ids += link.send_all(payloads, tags)
+            else:
+                ids += [link.send(payload, tag) for payload, tag in zip(payloads, tags, strict=True)]
+            told.append(peer.machine.data_to_send())
+            flow = Flow(
+                next_incoming_id=session.next_outgoing_id,
+                incoming_window=opened,
+                next_outgoing_id=0,
+                outgoing_window=9,
+            )
+            peer.machine.receive_data(encode_frame(0, flow), 0.0)
+            told.append(peer.machine.data_to_send())
         counts = (link.credit, link.delivery_count, session.remote_window, len(session.outbox.items))
         numbers = (session.next_outgoing_id, session.next_delivery_id, list(session.unsettled_sent))
-        left.append((ids, counts, numbers))
-    assert told[0] == told[1]
-    assert left[0] == left[1]
+        seen.append((ids, told, counts, numbers))
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("length", [1, 16, 100])
+def test_runs_of_any_length_leave_a_bounded_number_of_deliveries_unsettled(length: int) -> None:
+    """As single ones do: no run need have the border in its midst at which they are looked at."""
+    peer = Peer(limits=CodecLimits(max_unsettled=500)).open().begin(window=100_000).attach(receiver=True)
+    link = _link(peer)
+    for _ in range(0, 3 * 4096, length):
+        link.send_all([b"m"] * length, [b"%016d" % length] * length)
+    assert len(link.session.unsettled_sent) <= 500 + 4096

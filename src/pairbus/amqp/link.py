@@ -338,7 +338,7 @@ class Link:
         self.delivery_count = (self.delivery_count + count) & MASK
         self.credit -= count
         self._unsettled.update(dict.fromkeys(ids, self))
-        if (first ^ ids[-1]) > 0xFFF:  # about as often as `send`
+        if ((first - 1) ^ ids[-1]) & MASK > 0xFFF:  # a number is among them at which `send` does
             self._unsettled.trim(session.limits.max_unsettled)
         write, pack, head, mark, tail = self._write, shape.pack, shape.head, shape.mark, shape.tail
         for delivery_id, tag, payload in zip(ids, tags, payloads, strict=True):
