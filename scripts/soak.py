@@ -89,6 +89,15 @@ FORMS = (
         {"PAIRBUS_FUZZ_ROUNDS": "200", "PAIRBUS_FUZZ_SEED": "{seed}"},
     ),
     Form(
+        "books",
+        "3,000 stories",
+        tests(
+            "--timeout=14000",
+            *("--hypothesis-profile=dice", "--hypothesis-seed={seed}", "tests/store/test_books_model.py"),
+        ),
+        {"PAIRBUS_BOOKS": "3000"},
+    ),
+    Form(
         "crash",
         "25 kills",
         tests("tests/crash"),

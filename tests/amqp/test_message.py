@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbus.amqp.composites import encode_composite, from_described
-from pairbus.amqp.decoding import decode
+from pairbus.amqp.decoding import decode, decode_exactly
 from pairbus.amqp.encoding import encode
 from pairbus.amqp.errors import DecodeError, EncodeError
 from pairbus.amqp.glance import scan_plain, split_batch
@@ -314,42 +314,75 @@ def test_annotations_keep_their_types() -> None:
     assert same(scan(encode_annotations(values)).annotations, values)
 
 
-_plain_sections = st.tuples(
-    st.sampled_from([b"", encode_header(Header(durable=True)), encode_header(Header(priority=4, ttl=7))]),
-    st.sampled_from(
-        [
-            b"",
-            encode_properties(Properties(message_id="1")),
-            encode_properties(Properties(message_id="2", group_id="s", creation_time=Timestamp(5))),
-            encode_application_properties({"n": 1}),
-        ]
-    ),
-    st.sampled_from([encode_data(b"x" * 300), encode_data(b"short"), encode_data(b"x" * 256) * 2]),
+_NO_ID = encode_properties(Properties(subject="s"))
+_plain_headers = st.sampled_from(
+    [b"", *map(encode_header, (Header(durable=True), Header(priority=4, ttl=7)))]
 )
+_plain_ids = st.sampled_from(["1", "2", "", "\u00fc", "ids", "i" * 40]) | st.uuids() | st.binary(max_size=3)
+_plain_properties = st.one_of(
+    st.builds(Properties, message_id=_plain_ids).map(encode_properties),
+    st.builds(
+        Properties,
+        message_id=_plain_ids,
+        group_id=st.sampled_from([None, "s"]),
+        content_type=st.sampled_from([None, Symbol("text/plain")]),
+        creation_time=st.sampled_from([None, Timestamp(5)]),
+    ).map(encode_properties),
+    st.sampled_from([b"", _NO_ID, encode_application_properties({"n": 1})]),
+)
+_plain_bodies = st.sampled_from([300, 301, 256, 255, 5, 0]).map(lambda size: encode_data(b"x" * size))
+_changes = st.none() | st.tuples(st.integers(0, 400), st.binary(max_size=3), st.booleans())
 
 
-@given(_plain_sections, st.integers(0, 400), st.binary(max_size=3))
+@given(st.lists(st.tuples(_plain_headers, _plain_properties, _plain_bodies, _changes), max_size=6))
 def test_what_is_found_at_a_glance_is_what_a_scan_finds(
-    sections: tuple[bytes, bytes, bytes], at: int, others: bytes
+    messages: list[tuple[bytes, bytes, bytes, tuple[int, bytes, bool] | None]],
 ) -> None:
-    """Whole messages, and such as have other bytes somewhere: a glance tells the same, or nothing."""
-    payload = b"".join(sections)
-    for given_ in (payload, payload[:at] + others + payload[at + len(others) :], payload[:at]):
-        try:
-            found = scan_plain(given_)
-        except DecodeError:
-            with pytest.raises(DecodeError):
-                _ = scan(given_).property_values
-            continue
-        if found is not None:
-            scanned = scan(given_)
-            assert found == (
-                scanned.header,
-                scanned.property_values,
-                scanned.properties_bytes,
-                scanned.body_bytes,
-            )
-            assert not scanned.has_maps
+    """Whole messages, and such as have other bytes somewhere, each behind others: a glance tells the same, or
+    nothing.
+    """
+    for header, properties, body, change in messages:
+        payload = header + properties + body
+        if header:
+            assert scan(payload).header != Header()  # which is known from then on
+        _check_glance(payload)
+        if change is not None:
+            at, others, is_cut = change
+            at %= len(payload)
+            _check_glance(payload[:at] + others + (b"" if is_cut else payload[at + len(others) :]))
+        _check_glance(payload)
+
+
+def _check_glance(payload: bytes) -> None:
+    try:
+        found = scan_plain(payload)
+    except DecodeError:
+        with pytest.raises(DecodeError):
+            _ = scan(payload).property_values
+        return
+    if found is None:
+        return
+    scanned = scan(payload)
+    raw = scanned.properties_bytes
+    expected = from_described(decode_exactly(raw, 0, len(raw))) if raw else Properties()
+    assert (found[0], Properties(*found[1])) == (scanned.header, expected)
+    assert found[1] == scanned.property_values
+    assert found[2:] == (raw, scanned.body_bytes)
+    assert not scanned.has_maps
+
+
+def test_no_byte_of_a_message_is_overlooked_that_looks_like_the_one_before() -> None:
+    """Each of its bytes, one after the other, as one less, one more, and otherwise."""
+    alone = b"\x00\x53\x73\xc0\x05\x01\xa1\x02id"
+    among_others = Properties(message_id="id", subject="s", group_id="g")
+    for properties in (alone, encode_properties(among_others)):
+        for body in (b"x" * 300, b"short"):
+            payload = encode_header(Header(ttl=7)) + properties + encode_data(body)
+            assert scan(payload).header.ttl == 7  # which is known from then on
+            for at in range(len(payload) - len(body)):
+                for other in (-1, 1, 0x40, 0x80):
+                    _check_glance(payload)
+                    _check_glance(payload[:at] + bytes([(payload[at] + other) % 256]) + payload[at + 1 :])
 
 
 def test_what_most_clients_send_is_found_at_a_glance() -> None:

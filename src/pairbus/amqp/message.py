@@ -430,7 +430,7 @@ def read_properties(payload: bytes, at: int, end: int) -> list[Any]:
             stop = p + 2 + payload[p + 1]
             values.append(payload[p + 2 : stop].decode())
             p = stop
-            if payload[p:end] == _NULLS[: count - 1]:
+            if p <= end and payload[p:end] == _NULLS[: count - 1]:
                 return values
         for index in range(len(values), count):
             code = payload[p]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from pairbus.broker.engine.breath import slices
 from pairbus.broker.engine.events import (
+    DuplicateForgotten,
     DuplicateSeen,
     EngineEvent,
     MessageChanged,
@@ -57,6 +58,10 @@ class Batch:
         elif isinstance(event, SequenceAdvanced):
             self.sequences[first_key(event.queue)] = event.sequence_number
         else:
+            if isinstance(event, DuplicateForgotten) and self.duplicates:
+                # Ids are written last: those that came and are forgotten in one turn would stay.
+                place = first_key(event.queue)
+                self.duplicates = [row for row in self.duplicates if row[0] != place or row[2] > event.until]
             self.others.append(event)
 
     def _change(self, key: int, event: MessageChanged) -> None:
