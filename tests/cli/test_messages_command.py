@@ -464,7 +464,7 @@ FILES = {
         (("export", "orders", "--json"), "--json needs --file", 2),
         (("export", "orders", "--file", "NOWHERE"), "there is no directory ", 2),
         (("ls", "orders", "--from", str(2**63)), "is not a whole number from 0 to 9,223", 2),
-        (("send", "orders", "\udcff"), "no text in UTF-8", 2),
+        (("send", "orders", "\udcff"), "is not valid text", 2),
         (("send", "orders", "x", "--property", f"a={2**63}"), "a whole number has 64 bits", 2),
     ],
 )
