@@ -155,6 +155,25 @@ async def test_a_holder_whose_word_is_taken_slowly_renews_all_the_same(broker: B
     assert not overlap(first, second)
 
 
+async def test_a_holder_that_takes_it_again_and_hears_nothing_more_stops_in_time(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pumps run while it asks what was left for it, and the lock ends however long that takes."""
+    first = Rival(broker, "first", timeout=600.0)
+
+    async def be_silent(self: SessionHold) -> None:
+        await asyncio.Event().wait()
+
+    async with first.asking() as lease:
+        await eventually(lambda: lease.state == "held")
+        monkeypatch.setattr(SessionHold, "recall", be_silent)
+        broker["contoso-dr"].faults.set("reset")
+        await eventually(lambda: any(one.closed_at for one in broker["contoso-dr"].connections()))
+        broker["contoso-dr"].faults.clear()
+        await eventually(lambda: not lease.may_work)
+    assert any("nobody answers" in str(why) for why in first.words)
+
+
 async def test_a_holder_whose_link_is_lost_takes_it_again_at_once(broker: Broker) -> None:
     first = Rival(broker, "first")
     async with first.asking() as lease:

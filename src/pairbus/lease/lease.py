@@ -165,7 +165,7 @@ class PairLease:
             await self._note_trouble(error)
 
     async def _note_trouble(self, error: Exception) -> None:
-        told = error.words if isinstance(error, TransportError) else error
+        told = error.words if isinstance(error, TransportError) else str(error) or "nobody answers in time"
         self._change("unreachable", f"the lease of {self.primary} cannot be asked for: {told}")
         await self._sleep(_ASK_AGAIN)
 
@@ -217,11 +217,13 @@ class PairLease:
         """Rules 6 and 8; whether the work may begin, now or in a while."""
         begun = _now()
         try:
-            await self._leave_word(hold, begun)
+            async with asyncio.timeout_at(self._due(hold)):  # who takes it again has pumps that run meanwhile
+                await self._leave_word(hold, begun)
             self._unheard_since = inf
-        except TransportError as error:
+        except (TransportError, TimeoutError) as error:
             self._unheard_since = min(begun, self._unheard_since)
-            if error.condition not in _NEVER and begun < self._unheard_since + _LONGEST_ORPHANS:
+            is_final = isinstance(error, TransportError) and error.condition in _NEVER
+            if not is_final and begun < self._unheard_since + _LONGEST_ORPHANS:
                 if hold.lost is None:
                     await self._note_trouble(error)
                 return False
