@@ -151,3 +151,21 @@ def test_a_pace_slower_than_locks_sends_nothing_twice(bus: Bus, tmp_path: Path) 
     assert sorted(back) == sorted(buried)
     assert sum(done.redriven.values()) == len(buried)
     assert bus.dead_letters() == {}
+
+
+def test_what_is_held_and_comes_again_ends_nothing(tmp_path: Path) -> None:
+    """A pace under which locks end shows those again that are not meant; those that are stand behind them."""
+    with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+        bus = Bus(broker, queues=1)
+        kept = [*fill(bus, 2, path="lost")]
+        meant = fill(bus, 4, path="gone")
+        Syphon(None, pair_of(bus), state=tmp_path).run(once=True)
+        assert sorted(bus.dead_letters()) == sorted([*kept, *meant])
+        bus.shorten_locks(5.0)
+        done = asyncio.run(redrive(pair_of(bus), bus.backlog, DeadLetterChoice(paths=["gone"]), max_rate=0.4))
+        assert (done.redriven, done.left, done.locked) == (
+            {"EntityNotFound": len(meant)},
+            {"EntityNotFound": len(kept)},
+            0,
+        )
+        assert sorted(bus.dead_letters()) == sorted(kept)

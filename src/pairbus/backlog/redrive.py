@@ -242,7 +242,9 @@ class _QueueRedrive:
             await self._destination.close()
 
     async def _take_all(self) -> None:
-        while True:
+        # Those that are held come again when their locks end, before what is behind them: once around.
+        again = 0
+        while again <= len(self._seen):
             before = len(self._seen)
             async with self._pace.turn():
                 deliveries = await self._source.receive(self._pace.most, _WAIT, at_once=True)
@@ -250,9 +252,9 @@ class _QueueRedrive:
                 self._pace.note(len(chosen))
             await self._move(chosen)
             await self._settle(sent)
-            # Or the locks of the first ones have ended, and they come again.
-            if len(self._seen) == before and not sent:
+            if not deliveries:
                 break
+            again = again + len(deliveries) if len(self._seen) == before and not sent else 0
         if self._sent:
             raise TransportError(
                 MESSAGE_LOCK_LOST,
