@@ -26,8 +26,9 @@ from pairbus.ledger.operations import KIND, find_gaps, read_operations, sight_ou
 from pairbus.ledger.segment import SegmentWriter, closed_segments
 from pairbus.spark.bill import bill_ledger
 from pairbus.spark.ledger_table import LedgerTable
-from pairbus.spark.operations import take_segments
+from pairbus.spark.operations import day_directories, take_segments
 from pairbus.stages import Stage
+from pairbus.stores.places import RecordPlace
 from pairbus.stores.store import open_store
 from tests.object_places import make_s3_bucket, place_of
 
@@ -246,6 +247,25 @@ def test_a_report_beside_one_that_takes_segments_in_misses_no_day(
         return ledger
 
     monkeypatch.setattr(LedgerTable, "open", open_beside_another)
+    assert on_spark(spark, records).to_dict() == expected.to_dict()
+
+
+def test_days_that_are_written_anew_when_they_have_just_been_listed_are_read_anew(
+    spark: Any, expected: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have no brief any more, nor anything else, and are no days of version 0.1.0."""
+    records = tmp_path / "records"
+    write(records, [*ROWS, *BAD], torn=True)
+    take_segments(spark, records, now=NOW)
+
+    def list_beside_another(place: RecordPlace) -> list[Path]:
+        found = day_directories(place)
+        for day in found:
+            if "000001" in day.name:
+                day.rename(day.with_name(day.name.replace("000001", "000002")))
+        return found
+
+    monkeypatch.setattr("pairbus.spark.ledger_table.day_directories", list_beside_another)
     assert on_spark(spark, records).to_dict() == expected.to_dict()
 
 

@@ -91,6 +91,7 @@ def _reckon(
     span: BillSpan,
     out: Path | None,
 ) -> Report:
+    ledger = ledger.load()
     if ledger.is_empty:
         nothing: dict[str, list[Share]] = {way: [] for way in WAYS}
         return make_report(sheet, months=[], shares=nothing, outages=[], timeline=[], hours=[])

@@ -57,20 +57,26 @@ class LedgerTable(NamedTuple):
     spark: SparkSession
     records: RecordPlace
     days: list[Path]
-    rows: DataFrame | None
     #: Days that have no brief.
     rest: list[Path]
     #: By what time what is dated later is a wrong clock's.
     now: float
+    #: Those of `rest`, or of a store, once they are loaded.
+    rows: DataFrame | None = None
 
     @classmethod
     def open(cls, spark: SparkSession, records: RecordPlace, *, now: float) -> LedgerTable:
-        """All that was taken in."""
+        """List all that was taken in."""
         days = day_directories(records)
         brief = [day for day in days if has_brief(day)]
         rest = [day for day in days if day not in brief]
-        rows = load_days(spark, rest) if isinstance(records, Path) else load_objects(spark, records)
-        return cls(spark, records, brief, rows, rest, now)
+        return cls(spark, records, brief, rest, now)
+
+    def load(self) -> LedgerTable:
+        """The same with its rows. Not while it is listed: Spark's error for a day that is gone is its own."""
+        spark, place = self.spark, self.records
+        rows = load_days(spark, self.rest) if isinstance(place, Path) else load_objects(spark, place)
+        return self._replace(rows=rows)
 
     def are_there(self) -> bool:
         """Whether no day of it has been removed, or replaced."""
