@@ -110,3 +110,12 @@ def test_days_that_a_report_writes_anew_are_read_anew(records: Path, monkeypatch
 
     monkeypatch.setattr(day_brief, "newest_days", list_beside_a_report)
     assert MoneySum(records, default_sheet()).read(now=NOW) == before
+
+
+def test_days_of_a_month_that_is_over_are_not_kept(records: Path) -> None:
+    """Also where nothing has come since: a dashboard runs for months."""
+    take_in(records)
+    money = MoneySum(records, default_sheet())
+    assert money.read(now=NOW)["bad_rows"] == 1
+    later = NOW + 62 * 86_400
+    assert money.read(now=later) == MoneySum(records, default_sheet()).read(now=later)

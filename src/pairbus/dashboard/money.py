@@ -106,7 +106,8 @@ class MoneySum:
         except ModuleNotFoundError:  # the dashboard can do without it, and says since when it counts
             return _Taken()
         first = day_at(since - 1)
-        kept, newest = self._days, list[Path]()
+        kept: dict[Path, _Taken] = self._days
+        newest: list[Path] | None = None
         # Again, if a report has written days anew meanwhile: of what it removes a part may have been read.
         while newest != (again := [one for day, (one, _) in newest_days(records).items() if day >= first]):
             newest = again
