@@ -195,6 +195,30 @@ async def test_an_sdk_that_lingers_is_reminded(bench: Bench) -> None:
     assert calling.cancelling() == 0
 
 
+async def test_what_was_answered_while_the_process_stood_still_is_read_first(either: Bench) -> None:
+    answered = asyncio.Event()
+    calling = begin(either.run(answered.wait))
+    await stand_still(either, 600.0)
+    answered.set()
+    assert (await calling)[0] is Ending.DONE
+
+
+async def test_a_process_that_stands_still_again_and_again_gives_its_calls_up(either: Bench) -> None:
+    """Each of them is listened to once: no other clock ends a call to a silent backlog queue."""
+    calling = begin(either.run(forever))
+    await stand_still(either, 12.0)
+    assert not calling.done()
+    await stand_still(either, 3.0)
+    assert (await calling)[0] is Ending.OUT_OF_TIME
+
+
+async def stand_still(bench: Bench, seconds: float) -> None:
+    """For so long nothing runs."""
+    await bench.timers.advance(0.0)
+    bench.timers._now += seconds
+    await bench.timers.advance(0.0)
+
+
 async def test_in_a_task_nobody_waits_for_an_sdk_that_lingers(bench: Bench) -> None:
     async def linger() -> None:
         try:

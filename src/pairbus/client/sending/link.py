@@ -23,7 +23,7 @@ Theory of operation
    message may have left before that was noticed: that attempt has an unknown outcome, which is told.
 7. One watchdog a link, set for the end of the first call: a timer a call would cost more than the rest of
    this file. If it comes too early it looks again; if far too late, this process stood still, and what was
-   answered meanwhile is read first.
+   answered meanwhile is read first; once a call, or one that stands still now and then would never end it.
 8. A sender with several callers that is buried for the sake of one is left to the others until their calls
    end: it closes after them. Only a call that has waited for a while is a reason to bury it; a caller that
    is cancelled sooner has other reasons than the peer.
@@ -110,7 +110,7 @@ class SendLink:
         #: When the present sender last did what it was asked to; None for one that has done nothing yet.
         self.last_success: float | None = None
         self._watchdog: TimerHandle | None = None
-        self._watchdog_at = 0.0
+        self._watchdog_at = self._listened_at = 0.0
         # Calls that nobody waits for, with their senders, until their time is over.
         self._left_behind: dict[asyncio.Task[Any], tuple[SdkSender, TimerHandle]] = {}
         # Senders that are used no more but by those whose calls are under way.
@@ -376,10 +376,9 @@ class SendLink:
 
     async def _perform(self, operation: SdkOperation, waiter: asyncio.Future[Ending], ticket: Ticket) -> Any:
         try:
-            sender = self._sender
-            if sender is None:
-                sender = self._sender = self._open_sender()
-            ticket.sender = sender
+            if self._sender is None:
+                self._sender = self._open_sender()
+            ticket.sender = sender = self._sender
             await sender.__aenter__()
             if waiter.done():
                 raise _GivenUp
@@ -589,12 +588,13 @@ class SendLink:
         self._watchdog = self._timers.call_at(when, self._look)
 
     def _look(self) -> None:
-        self._watchdog = None
-        if not self._callers:
-            return
-        now = self._timers.now()
+        self._watchdog, now = None, self._timers.now()
+        is_late = now - self._watchdog_at >= ABSENCE
         for ticket in [ticket for ticket, ends in self._callers.items() if ends <= now]:
             self._callers[ticket] = now + _REMINDER
-            if now - self._watchdog_at < ABSENCE:
+            if not is_late or (ticket.called_at or 0.0) < self._listened_at:
                 ticket.expire()
-        self._set_watchdog(min(self._callers.values()))
+        if is_late:
+            self._listened_at = now
+        if self._callers:
+            self._set_watchdog(min(self._callers.values()))
