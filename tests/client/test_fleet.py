@@ -343,3 +343,36 @@ async def test_who_leaves_while_it_waits_for_a_lock_keeps_none(manual_timers: Ma
     assert line.company is not None
     assert not line.company.is_held
     await one.close()
+
+
+async def test_who_leaves_while_it_waits_for_its_turn_plays_no_part(manual_timers: ManualTimers) -> None:
+    """A metric would show it as the prober of an entity that is well, until the next outage."""
+
+    class SlowLine(CrowdedLine):
+        async def lock(self, session: str) -> Lock | None:
+            if session.startswith("ping:"):
+                self.asked.set()
+                await self.answer.wait()
+            return Lock(self.now)
+
+    interval = 1000.0
+    line, told = SlowLine(slot_at("orders", interval, 1e9).begin + interval / 2), list[str | None]()
+
+    async def open_line() -> CrowdedLine:
+        return line
+
+    one = Fleet(
+        open_line,
+        interval=interval,
+        timers=manual_timers,
+        random=lambda: 0.5,
+        on_role=lambda _, role: told.append(role),
+    )
+    one.join("orders", lambda good: None)
+    asking = asyncio.create_task(one.ask("orders"))
+    await line.asked.wait()
+    one.leave("orders")
+    line.answer.set()
+    await asking
+    assert told[-1] is None
+    await one.close()

@@ -211,8 +211,11 @@ class Fleet:
 
     def _check_out(self, member: _Member) -> None:
         """One that left while it waited for a lock keeps none."""
-        if self._members.get(path_key(member.path)) is not member:
+        if not self._has(member):
             member.let_go()
+
+    def _has(self, member: _Member) -> bool:
+        return self._members.get(path_key(member.path)) is member
 
     def _take_turn(self, member: _Member, slot: Slot) -> float | None:
         self._play(member, "prober")
@@ -435,7 +438,7 @@ class Fleet:
             self._play(member, "alone")
 
     def _play(self, member: _Member, role: PingRole) -> None:
-        if member.role != role:
+        if member.role != role and self._has(member):
             member.role = role
             self._on_role(member.path, role)
 
