@@ -15,6 +15,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 import pairbus
 from pairbus import PairedSender, PairedServiceBusClient
 from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings
+from pairbus.client.errors import ClientClosedError
 from pairbus.client.observers.observer import Observer, Sending
 from pairbus.client.sending.message import PairedMessageBatch
 from pairbus.client.status import PairStatus
@@ -93,6 +94,22 @@ def test_messages_of_a_generator_are_made_on_the_thread_of_the_caller(namespaces
         assert made_on == [threading.get_ident()] * 3
         assert namespaces.receive(2) == ["one", "two"]
         assert namespaces.primary.message_count("orders") == 0
+
+
+def test_a_call_that_is_refused_takes_nothing_of_a_generator(namespaces: Namespaces) -> None:
+    """Given to another sender then, it would have nothing left to send, and nobody would be told."""
+    left = (ServiceBusMessage(name) for name in ("one", "two"))
+    with namespaces.client() as client:
+        sender = client.get_queue_sender("orders")
+        with pytest.raises(ValueError, match="timeout"):
+            sender.send_messages(left, timeout=-1.0)
+        sender.close()
+        with pytest.raises(ClientClosedError):
+            sender.send_messages(left)
+        another = client.get_queue_sender("orders")
+    with pytest.raises(ClientClosedError):
+        another.schedule_messages(left, datetime.now(UTC))
+    assert len(list(left)) == 2
 
 
 def test_errors_come_through_as_the_sdk_raises_them(namespaces: Namespaces) -> None:

@@ -311,21 +311,21 @@ class PairedSender:
         A message without an id is given one, which it keeps however often it is tried; the object itself is
         not changed. OperationTimeoutError if `timeout` runs out; what was sent may then still arrive.
         """
-        self._lifetime.run(self._inner.send_messages, _walked(message), timeout=timeout)
+        self._lifetime.run(self._inner.send_messages, self._walked(message, timeout), timeout=timeout)
 
     def schedule_messages(
         self, messages: MessageTypes, schedule_time_utc: datetime.datetime, *, timeout: float | None = None
     ) -> list[int]:
         """Schedule a message or several; the sequence numbers, negative for what went to the backlog."""
-        return self._lifetime.run(
-            self._inner.schedule_messages, _walked(messages), schedule_time_utc, timeout=timeout
-        )
+        given = self._walked(messages, timeout)
+        return self._lifetime.run(self._inner.schedule_messages, given, schedule_time_utc, timeout=timeout)
 
     def cancel_scheduled_messages(
         self, sequence_numbers: int | list[int], *, timeout: float | None = None
     ) -> None:
         """Cancel scheduled messages; ScheduledInBacklogError for numbers of the backlog."""
-        self._lifetime.run(self._inner.cancel_scheduled_messages, _walked(sequence_numbers), timeout=timeout)
+        numbers = self._walked(sequence_numbers, timeout)
+        self._lifetime.run(self._inner.cancel_scheduled_messages, numbers, timeout=timeout)
 
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> PairedMessageBatch:
         """An empty batch, as large as the primary takes and a backlog queue can hold with its envelope."""
@@ -344,10 +344,12 @@ class PairedSender:
     ) -> None:
         self.close()
 
-
-def _walked(given: Any) -> Any:
-    """What a generator, or another iterable of the caller's, gives: its code runs here and not on the loop,
-    where it would hold up every deadline, and on whose thread it may not be allowed to run.
-    """
-    is_walked = not isinstance(given, Iterable) or isinstance(given, list | tuple | Mapping)
-    return given if is_walked else list(given)
+    def _walked(self, given: Any, timeout: float | None) -> Any:
+        """What a generator, or another iterable of the caller's, gives: its code runs here and not on the
+        loop, where it would hold up every deadline, and on whose thread it may not be allowed to run.
+        """
+        if not isinstance(given, Iterable) or isinstance(given, list | tuple | Mapping):
+            return given
+        # A call that is refused takes nothing of it: who makes it again, by another client, has all of it.
+        self._lifetime.call(self._inner._begin, timeout)
+        return list(given)
