@@ -113,16 +113,18 @@ async def test_wherever_a_caller_is_cancelled_the_client_stays_usable(still: Sce
     assert "after" in still.ids()
 
 
+class Pulled(BaseException):
+    """As a second Ctrl-C, or what a framework raises in the thread of a job."""
+
+
+def pull(*_: object) -> None:
+    raise Pulled
+
+
 @pytest.mark.parametrize("settings", [{}, {"timeout": 600.0}], ids=["set out", "in line"])
 async def test_what_ends_a_program_amid_a_send_leaves_nothing_behind(
     still: Scene, manual_timers: ManualTimers, monkeypatch: pytest.MonkeyPatch, settings: dict[str, float]
 ) -> None:
-    class Pulled(BaseException):
-        """As a second Ctrl-C, or what a framework raises in the thread of a job."""
-
-    def pull(message: object) -> None:
-        raise Pulled
-
     sender = still.sender(failover_interval=30.0)
     await sender.send_messages(text("before"))
     entity = sender._client.pair.entity("orders")
@@ -136,6 +138,18 @@ async def test_what_ends_a_program_amid_a_send_leaves_nothing_behind(
     await sender.send_messages(text("after"))  # not by a sender that was left amid something
     assert entity._links[0]._sender is not used
     assert still.ids() == ["before", "after"]
+
+
+async def test_what_ends_a_program_amid_a_question_leaves_nothing_behind(
+    still: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender = still.sender(failover_interval=30.0)
+    await sender.send_messages(text("before"))
+    entity = sender._client.pair.entity("orders")
+    monkeypatch.setattr(entity._links[0]._sender, "create_message_batch", pull)
+    with pytest.raises(Pulled):
+        await sender.create_message_batch()
+    assert entity.health.status().attempts == 0
 
 
 @pytest.mark.parametrize("settings", [{}, {"timeout": 600.0}], ids=["set out", "in line"])

@@ -59,7 +59,7 @@ from .link import SdkOperation, SendLink
 from .message import Message, body_bytes, measure
 from .pinger import Pinger
 from .surroundings import Surroundings
-from .ticket import Ending, Ticket, fate_of
+from .ticket import Ending, Ticket, ends_caller, fate_of
 
 _DONE: Final = Ending.DONE  # see `link.py`
 
@@ -487,8 +487,7 @@ class PairedEntity:
     def _ping_ended(
         self, number: int, ending: Ending, error: BaseException | None, seconds: float, link: SendLink
     ) -> None:
-        now = self._timers.now()
-        succeeded = ending is _DONE
+        now, succeeded = self._timers.now(), ending is _DONE
         self._observers.tell(
             lambda observer: observer.pinged(self.path, succeeded=succeeded, seconds=seconds)
         )
@@ -542,8 +541,9 @@ class PairedEntity:
         self._begin(ticket)
         try:
             ending = await link.run(ticket, _ask_batch_size, limit=self._limit)
-        except asyncio.CancelledError:
-            self._take_back(ticket)
+        except BaseException as error:
+            if ends_caller(error):
+                self._take_back(ticket)
             raise
         now = self._timers.now()
         if ending is _DONE:

@@ -35,6 +35,7 @@ from .message import Message, body_bytes, encoding_error, session_of
 from .sessions import StayingSessions
 from .spool import Spool
 from .surroundings import Surroundings
+from .ticket import ends_caller
 
 _HEALTHY: Final = EntityState.HEALTHY  # see `link.py`
 Perform = Callable[[PairedEntity, EntityCall, float | None], Coroutine[Any, Any, Any]]
@@ -80,7 +81,7 @@ class Router:
         try:
             action = await entity.attempt(attempt, entity.broke_off(attempt))
         except BaseException as error:
-            if not isinstance(error, Exception | GeneratorExit):
+            if ends_caller(error):
                 entity.cancelled(attempt)
             raise
         if action is Action.SPILL:
@@ -142,7 +143,7 @@ class Router:
                 try:
                     action = await entity.attempt(attempt)
                 except BaseException as error:
-                    if not isinstance(error, Exception | GeneratorExit):
+                    if ends_caller(error):
                         entity.cancelled(attempt)
                     raise
                 if action is None:

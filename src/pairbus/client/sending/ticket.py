@@ -140,6 +140,11 @@ class Ticket:
         return task is not None and task.cancelling() > self._cancelling
 
 
+def ends_caller(error: BaseException) -> bool:
+    """Whether it ends the caller or the program, and not the call. Who outlives its loop is left alone."""
+    return not isinstance(error, Exception | GeneratorExit)
+
+
 def fate_of(ending: Ending | None, ticket: Ticket) -> Fate:
     """What became of a call that was made, as a bill sees it. None for a call that was cancelled."""
     if ending is _DONE:
