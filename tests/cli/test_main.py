@@ -66,6 +66,7 @@ def test_wrong_usage_is_2(arguments: list[str]) -> None:
     ("error", "code", "line"),
     [
         (ConfigurationError("mend this\n  and that"), 2, "pairbus: mend this; and that\n"),
+        (ConfigurationError("did you mean this?\n  Or that"), 2, "pairbus: did you mean this? Or that\n"),
         (UnreachableError("nobody there"), 3, "pairbus: nobody there\n"),
         (PairbusError("something else of ours"), 3, "pairbus: something else of ours\n"),
         (ConnectionRefusedError(111, "Connection refused"), 3, "pairbus: [Errno 111] Connection refused\n"),

@@ -64,7 +64,7 @@ def complain_of(error: Exception) -> Complaint | None:
 def in_a_line(text: str) -> str:
     """A text of several lines, such as the mistakes of a file; what is no sentence ends with a semicolon."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " ".join([line if line[-1] in ".,:;" else f"{line};" for line in lines[:-1]] + lines[-1:])
+    return " ".join([line if line[-1] in ".,:;?!" else f"{line};" for line in lines[:-1]] + lines[-1:])
 
 
 def _missing_library(error: ModuleNotFoundError) -> Complaint | None:
