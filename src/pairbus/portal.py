@@ -299,6 +299,12 @@ class Portal:
 
         return self._carry(_Call(perform), timeout)
 
+    def post(self, function: Callable[[], object]) -> bool:
+        """Have a plain function called on the loop's thread; nobody waits for that. False if it has ended."""
+        is_posted = self._schedule(function)
+        self._want()
+        return is_posted
+
     @property
     def is_here(self) -> bool:
         """Whether this is the thread that runs the loop."""

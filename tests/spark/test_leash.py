@@ -383,6 +383,66 @@ async def test_who_lets_go_resets_nothing_though_the_driver_has_just_spoken(tmp_
     assert json.loads(heard) == {"row": {"epoch": 0}}
 
 
+async def test_a_pump_that_is_refused_hangs_up(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+
+        def refuse() -> bytes:
+            connection, _ = server.accept()
+            connection.settimeout(PATIENCE)
+            with connection, connection.makefile("rb") as lines:
+                lines.readline()
+                connection.sendall(b'{"refused": "not here"}\n')
+                return lines.read()  # up to the end
+
+        driver = pool.submit(refuse)
+        address = LeashAddress("127.0.0.1", server.getsockname()[1], "x")
+        seen = PumpSeen(0, 0, 0, "here", 1, 1)
+        with pytest.raises(ConfigurationError, match="not here") as refused:
+            await SocketTether.connect(address, [tmp_path], pump=seen, timed=False)
+        assert await asyncio.wrap_future(driver) == b""
+        assert refused.tb is not None, "and not because nobody knows of the connection any more"
+
+
+def test_whoever_asks_while_a_leash_is_let_go_is_answered_on_its_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside the loop the pumps that go would change what is read."""
+    leash = Leash([tmp_path])
+    is_closing, may_close = threading.Event(), threading.Event()
+    close = leash._close
+
+    async def close_late() -> None:
+        is_closing.set()
+        await asyncio.to_thread(may_close.wait)
+        await close()
+
+    monkeypatch.setattr(leash, "_close", close_late)
+    asked_on: list[str] = []
+    monkeypatch.setattr(leash, "_progress", lambda: asked_on.append(threading.current_thread().name))
+    with ThreadPoolExecutor(1) as pool:
+        leash.__enter__()
+        ending = pool.submit(leash.__exit__)
+        assert is_closing.wait(PATIENCE)
+        leash.progress()
+        may_close.set()
+        ending.result(PATIENCE)
+    leash.progress()
+    assert asked_on == ["pairbus-leash", threading.current_thread().name]
+
+
+def test_a_leash_that_stands_still_holds_up_no_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leash_module, "_DEADLINE", 0.05)
+    stands, goes_on = threading.Event(), threading.Event()
+    with Leash([tmp_path]) as leash:
+        assert leash._portal is not None
+        leash._portal.post(lambda: (stands.set(), goes_on.wait(PATIENCE)))
+        assert stands.wait(PATIENCE)
+        leash.bar("waiting: the lease is taken")
+        monkeypatch.undo()
+        goes_on.set()
+        assert leash.progress().trouble == "waiting: the lease is taken"
+
+
 async def test_a_leash_of_objects_in_a_store(azurite: str, rows: list[Any]) -> None:
     with credentials():
         place = place_of(make_azure_container(azurite))

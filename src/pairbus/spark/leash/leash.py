@@ -52,6 +52,8 @@ COUNTS = ("moved", "dead_lettered", "waiting", "bytes", "unknown", "retries", "l
 # Far longer than a first line takes, so that nobody holds a connection by saying nothing.
 _FIRST_LINE = 10.0
 _DEADLINE = 10.0
+# For the last steps of a thread whose loop has ended.
+_ENDS = 1.0
 # What was said is on its way; only a pump whose whole machine has died keeps its connection open.
 _SETTLE = 5.0
 #: A pump that is cut off gives back what it holds, which takes a moment.
@@ -220,7 +222,7 @@ class Leash:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        portal, self._portal = self._portal, None
+        portal = self._portal
         if portal is not None:
             try:
                 portal.run_within(_DEADLINE + self.orphans, self._close)
@@ -228,6 +230,7 @@ class Leash:
                 log.warning("the leash could not be let go in time: %s", error)
             finally:
                 portal.close(timeout=_DEADLINE)
+                self._portal = None  # not before: whoever calls until then must not do so beside the loop
 
     async def _open(self) -> None:
         self._server = await asyncio.start_server(self._serve, self._host, 0, limit=LINE_LIMIT)
@@ -265,8 +268,12 @@ class Leash:
         self._call(lambda: self._give("run"))
 
     def bar(self, reason: str | None) -> None:
-        """Let no pump work, whatever the order is, for this reason; None lets them."""
-        self._call(lambda: self._set_bar(reason))
+        """Let no pump work, whatever the order is, for this reason; None lets them. Waits for nothing: whoever
+        keeps the leases calls this, and must come to renew them.
+        """
+        portal = self._portal
+        if portal is None or not portal.post(lambda: self._set_bar(reason)):
+            self._set_bar(reason)
 
     @property
     def order(self) -> Order:
@@ -297,9 +304,14 @@ class Leash:
             time.sleep(0.02)
 
     def _call(self, function: Callable[[], T]) -> T:
-        if self._portal is None:
-            return function()  # nobody else is there any more
-        return self._portal.call(function, timeout=_DEADLINE)
+        portal = self._portal
+        if portal is not None:
+            try:
+                return portal.call(function, timeout=_DEADLINE)
+            except PortalClosed:
+                if not portal.join(timeout=_ENDS):  # it stands still
+                    raise
+        return function()  # nobody else is there any more
 
     # -- on the loop
 

@@ -125,6 +125,9 @@ class SocketTether(Tether):
             for place in records:
                 await asyncio.to_thread(_write_proof, place, proof, mark)
             await tether._introduce(hello)
+        except BaseException:
+            writer.close()
+            raise
         finally:
             for place in records:
                 with suppress(OSError):
