@@ -8,13 +8,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from pairbus import words
 from pairbus.amqp.events import LinkFlowed, TransferReceived
 from pairbus.amqp.link import Link
-from pairbus.amqp.message import encode_data
+from pairbus.amqp.message import Properties, encode_data, encode_properties
+from pairbus.amqp.performatives import Source, Target
 from pairbus.amqp.sasl import SaslClient
+from pairbus.amqp.types import Symbol
+from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.links import consumers, peer
 
-from .bus import Bus
+from .bus import Bus, eventually
 from .raw import RawClient
 from .test_tokens import key_of
 
@@ -66,3 +70,25 @@ def test_a_drain_ends_when_all_has_come(
             link.session.send_flow()
     assert drain_all(client, links, 5 * MESSAGES) == dict.fromkeys(links, MESSAGES)
     assert drain_all(client, links, 5 * MESSAGES) == dict.fromkeys(links, 0)
+
+
+async def test_a_drain_that_is_asked_for_while_an_attach_waits_for_a_session_is_done(
+    client: RawClient, bus_without_client: Bus
+) -> None:
+    bus = bus_without_client
+    bus.namespace.create_queue("sessions", QueueSettings(requires_session=True))
+    link = client.machine.begin().attach(
+        name="next",
+        role_sender=False,
+        source=Source("sessions", filter={Symbol(words.SESSION_FILTER): None}),
+        target=Target("here"),
+    )
+    link.session.send_flow(handle=link.handle, link_credit=5, drain=True)
+    client.flush()
+    await eventually(lambda: bus.session_waits() == 1)
+    sender = client.attach("sessions", sends=True)
+    client.send(sender, encode_properties(Properties(group_id="one")) + encode_data(b"x"))
+    client.await_event(TransferReceived)
+    while (told := client.await_event(LinkFlowed)).link is not link:
+        pass
+    assert told.drain, "that there is no more"

@@ -26,6 +26,7 @@ from pairbus.broker.engine.breath import breathe
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.errors import StoreError
 from pairbus.broker.handle import NamespaceHandle
+from pairbus.broker.host import NamespaceHost
 from pairbus.broker.links.receiving_endpoint import BATCH_FORMAT
 from pairbus.broker.strand import Strand
 from pairbus.clock import ManualClock
@@ -512,7 +513,7 @@ def test_a_program_that_holds_the_broker_waits_for_its_turn_and_no_longer(
         thread = threading.Thread(target=lambda: story.append(f"{busy.message_count('orders')} there"))
         making = threading.Thread(target=lambda: busy.create_queue("new"))
         making.start()
-        wait_until(lambda: held.decisions._waiting)
+        wait_until(lambda: NamespaceHost.perform.__qualname__ in str(held.decisions._waiting))
         broker.call(
             lambda: held.decisions.make(lambda: story.append(f"{'new' in queues(broker)}"), lambda _: None)
         )

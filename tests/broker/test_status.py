@@ -18,7 +18,9 @@ from pairbus.amqp.events import LinkDetached
 from pairbus.amqp.performatives import Source, Target
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Symbol, UInt
+from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
+from pairbus.broker.errors import StoreError
 from pairbus.words import LINK_TIMEOUT, SESSION_FILTER
 from tests.engine.samples import message
 
@@ -222,3 +224,26 @@ async def test_who_waits_for_a_session_waits_at_its_queue(bus_without_client: Bu
         assert queues(bus) == ["watched"]
         bus.pass_time(2)
     assert queues(bus) == []
+
+
+@pytest.mark.usefixtures("noisy")
+async def test_a_refused_turn_lets_go_of_every_link_though_one_of_them_fails(
+    bus_without_client: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a queue would be attended for ever, and never be deleted when it is idle."""
+    bus = bus_without_client
+    host, leave = bus.broker._hosts[bus.namespace.name], MessageQueue.leave
+    for name in ("first", "watched"):
+        bus.namespace.create_queue(name)
+
+    def fail_at_first(queue: MessageQueue, now: float) -> None:
+        if queue.path == "first":
+            raise RuntimeError("for the test")
+        leave(queue, now)
+
+    monkeypatch.setattr(MessageQueue, "leave", fail_at_first)
+    with RawClient.connected(bus.namespace.port, SaslClient.plain(*key_of(bus.namespace))) as client:
+        for name in ("first", "watched"):
+            client.attach(name, sends=False)
+        bus.broker.call(lambda: host.refuse_turn(StoreError("for the test")))
+        assert not host.engine.node("watched").is_attended

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
+from pairbus import conditions
+from pairbus.amqp.performatives import AmqpError
 from pairbus.clock import SystemClock
 from pairbus.pump.amqp_transport import AmqpTransport
 from pairbus.wire.errors import CONNECTION_LOST, UNANSWERED, TransportError
@@ -109,3 +112,21 @@ async def test_who_waits_for_a_line_that_is_called_off_is_told_so(bench: Bench) 
     with pytest.raises(TransportError) as met:
         await asyncio.wait_for(waiting, PATIENCE)
     assert met.value.condition == CONNECTION_LOST
+
+
+async def test_tokens_that_are_put_at_once_share_new_links_for_lost_ones(bench: Bench) -> None:
+    host, line = bench.broker._hosts["contoso"], await connect(bench)
+    (peer,) = host.peers
+
+    def detach_all() -> None:
+        for endpoint in list(peer.endpoints.values()):
+            peer.detach(endpoint, AmqpError(conditions.INTERNAL_ERROR, "for the test", {}))
+
+    bench.broker.call(detach_all)
+    assert line.put_token is not None
+    audience = f"sb://{line.place.host}/"
+    token = await bench.pair().primary.resolve().tokens().token(audience, time.time())
+    await eventually(lambda: not line._links)
+    await asyncio.gather(*(line.put_token(audience, token.kind, token.value) for _ in range(2)))
+    assert len(peer.endpoints) == 2
+    await line.close()

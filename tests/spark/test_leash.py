@@ -433,9 +433,14 @@ def test_whoever_asks_while_a_leash_is_let_go_is_answered_on_its_loop(
 def test_a_leash_that_stands_still_holds_up_no_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leash_module, "_DEADLINE", 0.05)
     stands, goes_on = threading.Event(), threading.Event()
+
+    def stand_still() -> None:
+        stands.set()
+        goes_on.wait(PATIENCE)
+
     with Leash([tmp_path]) as leash:
         assert leash._portal is not None
-        leash._portal.post(lambda: (stands.set(), goes_on.wait(PATIENCE)))
+        leash._portal.post(stand_still)
         assert stands.wait(PATIENCE)
         leash.bar("waiting: the lease is taken")
         monkeypatch.undo()

@@ -498,7 +498,6 @@ class NamespaceHost:
             peer.close(refusal)
         except Exception:  # the engine that has failed is asked once more, to let go of what the peer held
             log.exception("a connection is cut", extra={"fields": self._fields(peer)})
-            peer.endpoints.clear()
             peer.reset()
 
     def _rebuild(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from pairbus import conditions, words
@@ -32,10 +33,13 @@ async def open_line(
         line.cut(UNANSWERED, "no $cbs links")
         raise
 
+    opening = asyncio.Lock()
+
     async def put(audience: str, kind: str, token: str) -> None:
         nonlocal cbs
-        if cbs.lost is not None:  # the links alone: the line and what is on it need tokens all the same
-            cbs = await RequestLink.open(line, words.CBS, timeout=timeout)
+        async with opening:
+            if cbs.lost is not None:  # the links alone: the line and what is on it need tokens all the same
+                cbs = await RequestLink.open(line, words.CBS, timeout=timeout)
         request = {"operation": words.PUT_TOKEN, "type": kind, "name": audience}
         answer, _ = await cbs.ask(request, token, timeout=timeout)
         status = answer.get(words.CBS_STATUS)

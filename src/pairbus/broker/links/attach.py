@@ -333,14 +333,21 @@ def _session_filter(event: LinkAttached, *, most: int) -> tuple[bool, str | None
     return True, value
 
 
-def _begin(peer: "Peer", event: LinkAttached, *, queue: MessageQueue, session: SessionLock | None) -> None:
+def _begin(
+    peer: "Peer",
+    event: LinkAttached,
+    *,
+    queue: MessageQueue,
+    session: SessionLock | None,
+    drains: bool = False,
+) -> None:
     link, source = event.link, event.attach.source
     deletes = event.attach.snd_settle_mode == 1
     outbox = SendingEndpoint(peer, link, queue=queue, deletes=deletes, session=session)
     peer.add(outbox)
     peer.host.consumers.enlist(outbox)
     if link.credit:  # given before the attach was answered, as it may be while that waits for a session
-        outbox.on_flow(LinkFlowed(link, link.credit, False, False))
+        outbox.on_flow(LinkFlowed(link, link.credit, drains, False))
     if session is None:
         # Filters that are not applied are not confirmed.
         plain = replace(source, filter=None) if isinstance(source, Source) and source.filter else None
@@ -363,7 +370,7 @@ def _begin(peer: "Peer", event: LinkAttached, *, queue: MessageQueue, session: S
 class SessionWait(LinkEndpoint):
     """Behind the link of an attach that waits for the next free session, until a monotonic time."""
 
-    __slots__ = ("event", "number", "peer", "queue", "until")
+    __slots__ = ("_drains", "event", "number", "peer", "queue", "until")
 
     def __init__(self, peer: "Peer", event: LinkAttached, *, queue: MessageQueue, until: float) -> None:
         super().__init__(event.link, needs=(queue.path, (Claim.LISTEN,)))
@@ -372,7 +379,12 @@ class SessionWait(LinkEndpoint):
         self.queue = queue
         self.until = until
         self.number = next(_wait_numbers)
+        self._drains = False
         queue.attend()
+
+    def on_flow(self, event: LinkFlowed) -> None:
+        if event.is_grant:
+            self._drains = event.drain
 
     def on_detached(self) -> None:
         self.queue.leave(self.peer.host.now())
@@ -389,7 +401,7 @@ class SessionWait(LinkEndpoint):
             return True
         if lock is None:
             return False
-        _begin(self.peer, self.event, queue=self.queue, session=lock)
+        _begin(self.peer, self.event, queue=self.queue, session=lock, drains=self._drains)
         self.queue.leave(now)  # which the receiver attends now
         self.peer.host.touch(self.peer)
         return True

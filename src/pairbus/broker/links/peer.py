@@ -17,6 +17,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pairbus import conditions
@@ -575,8 +576,9 @@ class Peer(Direct):
                 self.detach(endpoint, error)
 
     def _drop_endpoints(self) -> None:
-        for link in list(self.endpoints):
-            self.forget(link)
+        with ExitStack() as dropping:  # all of them, though one may fail
+            for link in reversed(self.endpoints):
+                dropping.callback(self.forget, link)
 
     def _fields(self) -> dict[str, Any]:
         return {"namespace": self.host.name, "connection": self.name}

@@ -268,8 +268,8 @@ class Leash:
         self._call(lambda: self._give("run"))
 
     def bar(self, reason: str | None) -> None:
-        """Let no pump work, whatever the order is, for this reason; None lets them. Waits for nothing: whoever
-        keeps the leases calls this, and must come to renew them.
+        """Let no pump work, whatever the order is, for this reason; None lets them. It waits for nothing:
+        whoever keeps the leases calls it, and must come to renew them.
         """
         portal = self._portal
         if portal is None or not portal.post(lambda: self._set_bar(reason)):
