@@ -26,8 +26,8 @@ class FailingStore(SqliteStore):
     def finish(self) -> None:
         """Where a full disk is found out."""
         if self.refuses_commits:
-            with self._undoing():
-                raise StoreError("the store was told to fail.")
+            self._roll_back()
+            raise StoreError("the store was told to fail.")
         super().finish()
 
     def load(self) -> Iterator[EngineEvent]:

@@ -40,8 +40,8 @@ class SlowStore(SqliteStore):
     def finish(self) -> None:
         self._stand()
         if self.fails:
-            with self._undoing():
-                raise StoreError("the store was told to fail.")
+            self._roll_back()
+            raise StoreError("the store was told to fail.")
         super().finish()
 
     def load(self) -> Iterator[EngineEvent]:

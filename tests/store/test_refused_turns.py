@@ -35,8 +35,8 @@ class FailingStore(SqliteStore):
         if self.fails:
             self.fails = False
             assert self.may_fail.wait(PATIENCE)
-            with self._undoing():
-                raise StoreError("disk full")
+            self._roll_back()
+            raise StoreError("disk full")
         super().finish()
 
 

@@ -167,8 +167,10 @@ class FragileStore(SqliteStore):
 
     def finish(self) -> None:
         if self.fails_last:
-            with self._undoing():
+            try:
                 self._fail()
+            except sqlite3.Error as error:
+                self._undo(error)
         super().finish()
 
     def _fail(self) -> None:

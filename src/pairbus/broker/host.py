@@ -78,8 +78,9 @@ MOST_UNCOMMITTED = 64 << 20
 # A turn of so few events, a single send, is committed in place if there is no other namespace that this could
 # stop: to pass it to a thread and back costs a tenth of such a send. After a larger one more will come.
 _FEW = 4
-# To write so many takes some milliseconds: more are written a few at a time.
-_MANY = 256
+# To write so many takes some milliseconds: more are written a few at a time. Where no other namespace waits
+# for that, only what takes a tenth of a second and more: each change to the strand and back costs.
+_MANY, _MANY_ALONE = 256, 4096
 # A receiver that deletes on receipt settles nothing; it is told of a lost session so many seconds later.
 _GRACE = 1.0
 _ENGINE = Namespace.__module__.rpartition(".")[0]
@@ -122,6 +123,7 @@ class NamespaceHost:
         self.limits = limits
         self.engine = Namespace(name, limits=limits)
         self._is_alone = is_alone
+        self._most_at_once = _MANY_ALONE if is_alone else _MANY
         self.burdens = burdens or Burdens(limits.largest_message_size)
         self._store = store
         self._thread = StoreThread(store, name)
@@ -354,7 +356,7 @@ class NamespaceHost:
             self.uncommitted = 0
             self._stage()
             if events and self._store.remembers:
-                if len(events) > _MANY:
+                if len(events) > self._most_at_once:
                     self.decisions.make(lambda: self._prepare(events), self._take_off)
                     return
                 finish = self._prepare(events)

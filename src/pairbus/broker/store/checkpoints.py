@@ -1,7 +1,7 @@
 """Moving the WAL into the database, beside the commits.
 
 Theory
-1. SQLite would do this in the commit that made the WAL long enough. It reads, writes and syncs 32 MB, which
+1. SQLite would do this in the commit that made the WAL long enough. It reads, writes and syncs 64 MB, which
    takes a tenth of a second and more, and nothing can be committed meanwhile. So a thread does it, on a
    connection of its own. A passive checkpoint stops nobody: it moves what was committed when it began, and
    who commits meanwhile writes behind that.
@@ -21,8 +21,9 @@ import sqlite3
 import threading
 
 log = logging.getLogger(__name__)
-#: Bytes of the WAL from which on it is moved: a busy second pays for it about once.
-LONG = 32 << 20
+#: Bytes of the WAL from which on it is moved: a busy second pays for it about once. The longer it is, the
+#: more of its pages have been used again, by messages that came after others had gone, and are moved once.
+LONG = 64 << 20
 # Pages that are moved in a moment, and how often the thread tries to have no more than these left.
 _FEW, _PASSES = 64, 4
 # No disk takes longer, or nothing can be hoped from it.

@@ -50,8 +50,8 @@ LOCK_PATIENCE = 2.0
 # Twice SQLite's own choice: a page of 4 KB holds three messages of 1 KB and wastes a fifth, and every page
 # costs two system calls.
 PAGE_SIZE = 8192
-# Pages of WAL, 128 MB, that a commit moves itself; a thread does so earlier (`checkpoints`).
-_CHECKPOINT_PAGES = 16000
+# Pages of WAL, 256 MB, that a commit moves itself; a thread does so earlier (`checkpoints`).
+_CHECKPOINT_PAGES = 32000
 _CACHE_KILOBYTES = 16384
 _SPILLED_PAGES = 16384
 _READER_CACHE_KILOBYTES = 2048
@@ -207,8 +207,8 @@ def damage(path: Path, what: str) -> StoreDamaged:
     )
 
 
-def identity_of(path: Path) -> FileIdentity | None:
-    """Which file this is; None if there is none."""
+def identity_of(path: str) -> FileIdentity | None:
+    """Which file this is; None if there is none. Asked twice for each turn, and so not by a `Path`."""
     try:
         found = os.stat(path)
     except OSError:

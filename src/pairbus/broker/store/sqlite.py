@@ -29,7 +29,7 @@ Rules
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
@@ -94,6 +94,7 @@ from .rows import (
 )
 from .statements import load_statements
 from .wal_marks import WalMarks
+from .wal_room import WalRoom
 
 T = TypeVar("T")
 # What a row that is not as it was written makes of the functions that read it.
@@ -123,6 +124,7 @@ class SqliteStore:
         self._sql = load_statements()
         self._counter = CommitCounter(path)
         self._wal_marks = WalMarks(path)
+        self._wal_room = WalRoom(path)
         known = self._counter.read()
         if known is not None and known.turn and not (path.exists() and path.stat().st_size):
             raise damage(path, f"it is empty or gone, and {known.turn} turns were committed to it")
@@ -131,8 +133,11 @@ class SqliteStore:
         self._reading = threading.Lock()
         # Why nothing of the store can be trusted any more.
         self._damage: StoreError | None = None
-        # Which files these are, whatever their names say.
-        self._files: dict[Path, FileIdentity | None] = {path: identity_of(path)}
+        # Which files these are, whatever their names say; of the WAL it is known when it was written to.
+        self._files: dict[str, FileIdentity | None] = {
+            str(path): identity_of(str(path)),
+            str(wal_path(path)): None,
+        }
         self.commits = 0
         # How many messages there are in the turn that is being written, and about how many bytes it has.
         self._counted = self._written = 0
@@ -164,6 +169,7 @@ class SqliteStore:
             close_database(self._path, self._reader, self._database)
         self._counter.close()
         self._wal_marks.close()
+        self._wal_room.close()
 
     def commit(self, events: Sequence[EngineEvent]) -> None:
         """Write a turn, or raise (what the file refuses is a StoreError) and write nothing."""
@@ -173,17 +179,23 @@ class SqliteStore:
     def write(self, events: Sequence[EngineEvent]) -> None:
         """The first half of a commit, which does not wait for the disk: it is nothing without the second."""
         self._counted, self._written = self._total, 2 * PAGE_SIZE
-        with self._undoing():
+        try:
             self._database.execute(self._sql["begin"])
             self._write(events)
+        except BaseException as error:
+            self._undo(error)
+            raise
 
     def finish(self) -> None:
         """The second half of a commit."""
         try:
-            with self._undoing():
-                self._database.execute(self._sql["commit"])
-        except StoreError:
-            self._bury()
+            self._database.execute(self._sql["commit"])
+        except BaseException as error:
+            try:
+                self._undo(error)
+            except StoreError:
+                self._bury()
+                raise
             raise
         self._check_files()
         self._wal_marks.look()
@@ -191,6 +203,7 @@ class SqliteStore:
         self._mark, self._total = Mark(self._mark.identity, self._mark.turn + 1), self._counted
         self._counter.write(self._mark)
         self._checkpoints.follow(self._database, self._written)
+        self._wal_room.follow()
 
     def is_heavy(self, events: Sequence[EngineEvent]) -> bool:
         """Whether to write these takes more than some milliseconds: many rows, as a batch to a topic makes,
@@ -213,15 +226,10 @@ class SqliteStore:
                 return True
         return size >= _HEAVY
 
-    @contextmanager
-    def _undoing(self) -> Iterator[None]:
-        """Take back what was written of a turn, if that fails."""
-        try:
-            yield
-        except BaseException as error:
-            self._roll_back()
-            if not isinstance(error, sqlite3.Error):
-                raise
+    def _undo(self, error: BaseException) -> None:
+        """Take back what was written of a turn that has failed; StoreError for what SQLite says of it."""
+        self._roll_back()
+        if isinstance(error, sqlite3.Error):
             # Clients are told of this too, and where the file lies is none of their business.
             raise store_error(self._path.name, error) from error
 
@@ -236,11 +244,13 @@ class SqliteStore:
 
     def _check_files(self) -> None:
         """Raise StoreError if the files are not where they were: SQLite would write into what has no name."""
-        for path in (self._path, wal_path(self._path)):
-            found = identity_of(path)
-            if found is None or self._files.setdefault(path, found) != found:
-                self._damage = moved_away(path)
+        for name, identity in self._files.items():
+            found = identity_of(name)
+            if found is None or found != (identity or found):
+                self._damage = moved_away(Path(name))
                 raise self._damage
+            if identity is None:
+                self._files[name] = found
 
     def _bury(self) -> None:
         """Write over what a commit has left in the WAL that failed in its very last step, the sync: whoever
@@ -259,13 +269,14 @@ class SqliteStore:
 
     def _write(self, events: Sequence[EngineEvent]) -> None:
         """Write the batches between removals of entities, and these."""
-        begin, tells = 0, False
-        for at in [at for at, event in enumerate(events) if type(event) is EntityRemoved]:
-            self._write_batch(events[begin:at])
-            removal = events[at]
-            assert isinstance(removal, EntityRemoved)
-            self._remove_entity(removal.path)
-            begin = at + 1
+        begin = 0
+        if EntityRemoved in map(type, events):
+            for at in [at for at, event in enumerate(events) if type(event) is EntityRemoved]:
+                self._write_batch(events[begin:at])
+                removal = events[at]
+                assert isinstance(removal, EntityRemoved)
+                self._remove_entity(removal.path)
+                begin = at + 1
         tells = self._write_batch(events[begin:] if begin else events)
         if not tells or begin:
             account = sealed(self._mark.identity, self._mark.turn + 1, self._counted)
@@ -278,26 +289,36 @@ class SqliteStore:
         batch.sort(events, self._first_key)
         for event in batch.others:
             _WRITERS[type(event)](self, event)
-        gone, put = batch.removed, batch.stored
+        gone, put, changed = batch.removed, batch.stored, batch.changed
         if gone:
             self._large.difference_update(gone)
             ranges = batch.removed_ranges()
             self._counted -= self._write_many("remove_messages", ranges, lambda row: row)
             self._written += len(ranges) * PAGE_SIZE
             put = {key: message for key, message in put.items() if key not in gone}
-        self._counted += len(put)
-        turn, total = self._mark.turn + 1, self._counted
-        large = {key: message for key, message in put.items() if message.size > LARGE_BODY}
-        small = [key for key in put if key not in large] if large else list(put)
-        self._write_many("put_message", small, lambda key: message_row(key, put[key], turn, total, 0))
-        for key, message in large.items():
-            self._put_large(message_row(key, message, turn, total, 0))
-        changed = [key for key in batch.changed if key not in gone and key not in put]
-        self._written += sum([message.size + _ROW for message in put.values()]) + len(changed) * PAGE_SIZE
-        self._write_many("change_message", changed, lambda key: change_row(key, batch.changed[key]))
+        if put:
+            self._put(put)
+        if changed:
+            keys = [key for key in changed if key not in gone and key not in put]
+            self._written += len(keys) * PAGE_SIZE
+            self._write_many("change_message", keys, lambda key: change_row(key, changed[key]))
         self._write_many("keep_duplicate", batch.duplicates, lambda row: sealed(*row))
         self._write_many("advance_sequence", self._written_numbers(batch), self._sequence_row)
         return bool(put)
+
+    def _put(self, messages: dict[int, StoredMessage]) -> None:
+        """Write messages that are new."""
+        self._counted += len(messages)
+        turn, total = self._mark.turn + 1, self._counted
+        sizes = [message.size for message in messages.values()]
+        self._written += sum(sizes) + len(sizes) * _ROW
+        small, large = messages, dict[int, StoredMessage]()
+        if max(sizes) > LARGE_BODY:
+            large = {key: message for key, message in messages.items() if message.size > LARGE_BODY}
+            small = {key: message for key, message in messages.items() if key not in large}
+        self._write_many("put_message", list(small), lambda key: message_row(key, small[key], turn, total, 0))
+        for key, message in large.items():
+            self._put_large(message_row(key, message, turn, total, 0))
 
     def _put_large(self, row: tuple[Any, ...]) -> None:
         """Write a message bit by bit: what is bound is copied, and Python stands still meanwhile."""
@@ -313,8 +334,10 @@ class SqliteStore:
         return number, row_checksum(place, self._paths[place], number), place
 
     def _written_numbers(self, batch: Batch) -> list[tuple[int, int]]:
-        newest, gone, rows = self._newest, batch.removed, []
-        if len(newest) <= len(gone):
+        newest, gone, rows = self._newest, batch.removed, list[tuple[int, int]]()
+        if not gone:
+            shown = []
+        elif len(newest) <= len(gone):
             shown = [place for place in newest if newest[place] + place in gone]
         else:  # a namespace may have many more places than messages that go in a turn
             shown = [place for key in gone if newest.get(place := key - key % PLACE_STEP) == key - place]
