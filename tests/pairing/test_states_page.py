@@ -1,18 +1,19 @@
 from __future__ import annotations
 
+import runpy
+from collections.abc import Callable
 from pathlib import Path
 
 from pairbus.options import EntityState
-from pairbus.pairing.diagram import render_page
 from pairbus.pairing.health import TABLE
 
-PAGE = Path(__file__).parents[2] / "docs" / "states.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "states.md"
+render_page: Callable[[], str] = runpy.run_path(str(ROOT / "scripts" / "states_page.py"))["render_page"]
 
 
 def test_the_page_is_drawn_from_the_table() -> None:
-    assert PAGE.read_text(encoding="utf-8") == render_page(), (
-        "run: python -m pairbus.pairing.diagram > docs/states.md"
-    )
+    assert PAGE.read_text(encoding="utf-8") == render_page(), "run: scripts/states_page.py > docs/states.md"
 
 
 def test_the_picture_has_every_change_of_state() -> None:

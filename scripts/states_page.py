@@ -1,6 +1,7 @@
+#!/usr/bin/env python3
 """Draws the page about states from the table that the machine runs on.
 
-python -m pairbus.pairing.diagram > docs/states.md
+scripts/states_page.py > docs/states.md
 """
 
 from __future__ import annotations
@@ -8,8 +9,7 @@ from __future__ import annotations
 import sys
 
 from pairbus.options import EntityState
-
-from .health import TABLE, HealthStep, Transition
+from pairbus.pairing.health import TABLE, HealthStep, Transition
 
 _MEANINGS: dict[EntityState, str] = {
     EntityState.HEALTHY: "Sends go to the primary, as with the SDK's own sender.",
@@ -30,7 +30,7 @@ _HEAD = """\
 # The states of an entity
 
 One client keeps one state for each queue or topic that it sends to. This page is generated from the table
-that the code runs on (`python -m pairbus.pairing.diagram`), and a test compares the two.
+that the code runs on (`scripts/states_page.py`), and a test compares the two.
 
 """
 
