@@ -20,7 +20,6 @@ from concurrent.futures import CancelledError
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from pairbus.clock import Clock, SystemClock
@@ -166,9 +165,7 @@ class Broker:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._end(NamespaceHost.stop)
 
     async def __aenter__(self) -> "Broker":
@@ -176,9 +173,7 @@ class Broker:
         self._start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         if self._loop is None:
             return
         self._finish(NamespaceHost.stop)

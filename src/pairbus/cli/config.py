@@ -1,27 +1,8 @@
 """`pairbus.toml`: pairs by name, their options and entities. It names secrets and never holds them.
 
-    prices                              a price sheet for `pairbus cost`; relative to the file
-    budget                              what a month may cost, in the currency of the prices
-
-    [options]                           for every pair: any option of SendAvailabilityOptions
-
-    [pairs.NAME]
-    primary_env, secondary_env          the names of variables that hold connection strings, or
-    primary_host, secondary_host        host names, signed in to with Entra ID; each side by itself
-    primary_name                        begins the names of the backlog queues
-    state_dir                           redirect records, spool, status; relative to the file
-    records                             where records of all hosts come together: a directory, relative to
-                                        the file, or the URI of an object store
-    certificate                         a PEM file that the namespaces' certificates are verified with
-
-    [pairs.NAME.options]                above [options]
-
-    [pairs.NAME.entities.PATH]
-    kind                                "queue" or "topic"
-    ttl_policy                          "pause" or "deduct"
-
-Every mistake is noted with its place; `load_config` refuses a file that has any, `pairbus config check` tells
-them all. Longer texts are never quoted: someone may have put a connection string where a name belongs.
+The tables below say what a file may have. Every mistake is noted with its place; `load_config` refuses a file
+that has any, `pairbus config check` tells them all. Longer texts are never quoted: someone may have put a
+connection string where a name belongs.
 """
 
 from __future__ import annotations

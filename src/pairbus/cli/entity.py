@@ -177,12 +177,7 @@ def delete(path: str, *, choice: NamespaceChoice, yes: bool, if_exists: bool, as
     tell({"path": address.path, "deleted": is_gone}, f"{address.path}: {word}", as_json=as_json)
 
 
-def _administer(
-    choice: NamespaceChoice,
-    work: Callable[[Any], Awaitable[T]],
-    *,
-    path: str = "",
-) -> T:
+def _administer(choice: NamespaceChoice, work: Callable[[Any], Awaitable[T]], *, path: str = "") -> T:
     from pairbus.sdk.entities import administer  # late: help needs no SDK
 
     chosen = choice.resolve()

@@ -62,10 +62,7 @@ def _shown(default: float | int | str) -> str:
 @fault.command("set", epilog=_kinds_help())
 @click.argument("namespace", shell_complete=offer_namespaces)
 @click.argument("kind", type=click.Choice([kind.value for kind in KINDS]), metavar="KIND")
-@click.option(
-    "--entity",
-    help="Only this queue, topic or subscription; without it the whole namespace.",
-)
+@click.option("--entity", help="Only this queue, topic or subscription; without it the whole namespace.")
 @click.option("--for", "duration", type=POSITIVE, metavar="SECONDS", help="Heal by itself after this time.")
 @_argument_options
 @ready_file_option

@@ -1,13 +1,4 @@
-"""The entry point: find the command, run it, and turn what went wrong into one line and an exit code.
-
-Exit codes, the same for every command:
-
-    0  done
-    1  the check that was asked for found something
-    2  wrong usage: an argument, a setting or a file that the caller has to mend
-    3  could not reach what the command needs
-    4  ended incomplete: a drain stopped before its end, a verdict without all records
-"""
+"""The entry point: find the command, run it, and turn what went wrong into one line and an exit code."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pairbus.options import PingRole
 from pairbus.pairing.health import HealthStatus
@@ -20,11 +20,7 @@ SendCounts = dict[RouteName, dict[AttemptOutcome, int]]
 
 def new_counts() -> SendCounts:
     """Counts that stand at zero."""
-    return {
-        "primary": {"ok": 0, "failed": 0, "unknown": 0},
-        "backlog": {"ok": 0, "failed": 0, "unknown": 0},
-        "spool": {"ok": 0, "failed": 0, "unknown": 0},
-    }
+    return {route: dict.fromkeys(get_args(AttemptOutcome), 0) for route in get_args(RouteName)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,20 +5,23 @@ from __future__ import annotations
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 
 from pairbus.sdk.side import SdkSide
-from pairbus.wire.tokens import CbsToken, CredentialTokens, FixedToken, SasTokens, TokenSource
+from pairbus.wire.tokens import (
+    CbsToken,
+    CredentialTokens,
+    FixedToken,
+    SasTokens,
+    TokenSource,
+    tokens_of_string,
+)
 
 
 def tokens_of(side: SdkSide) -> TokenSource:
     """The source of a side's tokens. A credential stays the caller's: nobody closes it here."""
-    parsed = side.parsed
-    if parsed is None:
-        if isinstance(side.credential, AzureNamedKeyCredential | AzureSasCredential):
-            return _KeyTokens(side.credential)
-        return CredentialTokens(side.credential)
-    if parsed.key is not None and parsed.key_name is not None:
-        return SasTokens(parsed.key_name, parsed.key)
-    assert parsed.signature is not None, "a connection string has a key or a signature"
-    return FixedToken(parsed.signature)
+    if side.parsed is not None:
+        return tokens_of_string(side.parsed)
+    if isinstance(side.credential, AzureNamedKeyCredential | AzureSasCredential):
+        return _KeyTokens(side.credential)
+    return CredentialTokens(side.credential)
 
 
 class _KeyTokens:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, TypeVar
 
 from pairbus.broker import Broker, NamespaceHandle, QueueSettings, SubscriptionSettings, TopicSettings
@@ -46,10 +45,8 @@ class DrillStage:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._broker.__exit__(kind, error, trace)
+    def __exit__(self, *exception: object) -> None:
+        self._broker.__exit__(*exception)
 
     def describe(self) -> dict[str, Any]:
         """How to reach the namespaces and their control address, as a ready file has it, with secrets."""

@@ -25,7 +25,7 @@ from pairbus.pairing.names import (
 )
 from pairbus.plumbing.hosts import is_loopback
 from pairbus.wire.line import Place
-from pairbus.wire.tokens import CredentialTokens, FixedToken, SasTokens, TokenSource
+from pairbus.wire.tokens import CredentialTokens, TokenSource, tokens_of_string
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,15 +109,11 @@ class ResolvedSide:
 
     def tokens(self) -> TokenSource:
         """Where tokens come from."""
-        parsed = self.parsed
         if self.side.token_source is not None:
             return self.side.token_source
-        if parsed is None:
-            return CredentialTokens(self.credential(), owns=True)
-        if parsed.key is not None and parsed.key_name is not None:
-            return SasTokens(parsed.key_name, parsed.key)
-        assert parsed.signature is not None, "a connection string has a key or a signature"
-        return FixedToken(parsed.signature)
+        if self.parsed is not None:
+            return tokens_of_string(self.parsed)
+        return CredentialTokens(self.credential(), owns=True)
 
     def credential(self) -> Any:
         """A new credential of the class that the side names."""

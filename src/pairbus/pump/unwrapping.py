@@ -26,14 +26,7 @@ from pairbus.amqp.errors import DecodeError, EncodeError
 from pairbus.amqp.message import MessageSections, encode_header, encode_properties
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.options import TtlPolicy
-from pairbus.pairing.envelope import (
-    ACCOUNTED,
-    ALIAS_SESSION,
-    RESERVED_NAMES,
-    Unwrapped,
-    expand_body,
-    unwrap,
-)
+from pairbus.pairing.envelope import ACCOUNTED, ALIAS_SESSION, RESERVED_NAMES, Unwrapped, expand_body, unwrap
 from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.pairing.names import id_text, path_key
 
@@ -271,11 +264,7 @@ def _read_identity(sections: MessageSections) -> _Identity:
                 _tails.clear()
             _tails[tail] = properties.group_id, properties.absolute_expiry_time
     properties = sections.properties
-    return _Identity(
-        id_text(properties.message_id),
-        properties.group_id,
-        properties.absolute_expiry_time,
-    )
+    return _Identity(id_text(properties.message_id), properties.group_id, properties.absolute_expiry_time)
 
 
 def _read_letter(data: bytes) -> _Letter:

@@ -107,13 +107,7 @@ class SdkSide:
     #: How many calls at once a sender takes.
     width = 1
 
-    def __init__(
-        self,
-        address: str,
-        credential: Any = None,
-        *,
-        keywords: Mapping[str, Any],
-    ) -> None:
+    def __init__(self, address: str, credential: Any = None, *, keywords: Mapping[str, Any]) -> None:
         """`address` is a connection string if no credential is given, else a host name; `keywords` go to the
         SDK's client.
         """

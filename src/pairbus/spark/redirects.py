@@ -17,14 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import functions as F
 
 from pairbus.client.state.records import KIND, RedirectRecord
-from pairbus.ledger.chain import (
-    LINK_MARK,
-    ChainAudit,
-    CommitKey,
-    HeadFile,
-    is_unchained,
-    split_commits,
-)
+from pairbus.ledger.chain import LINK_MARK, ChainAudit, CommitKey, HeadFile, is_unchained, split_commits
 from pairbus.ledger.columns import cells_of, columns_of
 from pairbus.ledger.generation import Manifest
 from pairbus.ledger.record_files import RecordFiles

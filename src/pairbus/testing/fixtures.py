@@ -13,13 +13,7 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusClient
 
-from pairbus.broker import (
-    Broker,
-    NamespaceHandle,
-    QueueSettings,
-    SubscriptionSettings,
-    TopicSettings,
-)
+from pairbus.broker import Broker, NamespaceHandle, QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.admin.duration import parse_duration
 from pairbus.clock import ManualClock
 

@@ -25,11 +25,7 @@ from pairbus import conditions
 from pairbus.amqp.errors import UsageError
 from pairbus.amqp.events import LinkAttached, LinkFlowed, Settled, TransferReceived
 from pairbus.amqp.link import Link
-from pairbus.amqp.message import (
-    Properties,
-    encode_data,
-    encode_properties,
-)
+from pairbus.amqp.message import Properties, encode_data, encode_properties
 from pairbus.amqp.performatives import (
     RECEIVER_SECOND,
     SENDER_SETTLED,

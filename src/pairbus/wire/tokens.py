@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from pairbus.pairing.names import ConnectionString
 from pairbus.plumbing.shared_calls import SharedCalls
 from pairbus.words import SAS_TOKEN
 
@@ -60,6 +61,14 @@ class FixedToken:
 
     async def token(self, audience: str, now: float) -> CbsToken:
         return CbsToken(self.signature, SAS_TOKEN, now + SAS_LIFETIME)
+
+
+def tokens_of_string(parsed: ConnectionString) -> SasTokens | FixedToken:
+    """Tokens by what a connection string has, a key or a signature."""
+    if parsed.key is not None and parsed.key_name is not None:
+        return SasTokens(parsed.key_name, parsed.key)
+    assert parsed.signature is not None, "a connection string has a key or a signature"
+    return FixedToken(parsed.signature)
 
 
 class CredentialTokens:

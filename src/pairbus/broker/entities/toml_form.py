@@ -1,21 +1,6 @@
 """Entities in a TOML of our own: settings by the names of the official Python administration client.
 
-[queues.orders]                                  # in every namespace
-lock_duration = 30                               # seconds, or "PT30S"
-requires_session = true
-
-[topics.events.subscriptions.audit]
-max_delivery_count = 5
-
-[topics.events.subscriptions.audit.rules.large]
-sql = "amount > @least"
-parameters = { "@least" = 100 }
-action = "SET size = 'large'"
-
-[topics.events.subscriptions.audit.rules.europe]
-correlation = { subject = "order", properties = { region = "eu" } }
-
-[namespaces.contoso-dr.queues.extra]             # in this one alone
+docs/broker.md has an example of the form.
 """
 
 from __future__ import annotations

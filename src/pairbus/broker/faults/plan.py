@@ -1,18 +1,6 @@
 """A scripted plan of faults: what goes wrong when, the same again for the same seed.
 
-seed = 7
-
-[[fault]]
-at = 2.0                    # seconds after the start; [low, high] picks a moment in between
-namespace = "contoso"
-kind = "refuse"
-for = [5.0, 10.0]           # leave it out to keep the fault
-entity = "orders"           # leave it out for the whole namespace
-                            # and what the kind takes by the table in `pairbus.fault_kinds`
-[[fault]]
-at = 30
-namespace = "contoso"
-kind = "clear"              # with an entity: only what was set on that
+docs/faults.md has an example of the form; the arguments of a kind are those of `pairbus.fault_kinds`.
 """
 
 import random

@@ -233,7 +233,8 @@ def _properties(named: Any, born: int | None, expiry: int | None) -> bytes | Non
         if size <= _SHORT_ID:
             return b"\x00\x53\x73\xc0%c\x0d\xa1%c%b%b" % (size + 15, size, written, _TWELVE_NULLS)
     fields = [
-        _NULL if value is None else write(value) for write, value in zip(_PROPERTIES, values, strict=True)
+        _NULL if value is None else write(value)
+        for write, value in zip(_property_writers, values, strict=True)
     ]
     if born is not None:
         fields[8], fields[9] = _time(expiry), _time(born)
@@ -394,35 +395,23 @@ def _identifier(value: Any) -> bytes:
 _HEADER = (_boolean, _ubyte, _uint, _boolean, _uint)
 _header_values = attrgetter("durable", "priority", "time_to_live", "first_acquirer", "delivery_count")
 _NO_HEADER = (None,) * 5
-_PROPERTIES = (
-    _identifier,
-    _binary,
-    _string,
-    _string,
-    _string,
-    _identifier,
-    _symbol,
-    _symbol,
-    _time,
-    _time,
-    _string,
-    _uint,
-    _string,
-)
-_property_values = attrgetter(
-    "message_id",
-    "user_id",
-    "to",
-    "subject",
-    "reply_to",
-    "correlation_id",
-    "content_type",
-    "content_encoding",
-    "absolute_expiry_time",
-    "creation_time",
-    "group_id",
-    "group_sequence",
-    "reply_to_group_id",
-)
+# What each property is written with; the names are the SDK's, in the order of AMQP.
+_PROPERTIES: dict[str, Callable[[Any], bytes]] = {
+    "message_id": _identifier,
+    "user_id": _binary,
+    "to": _string,
+    "subject": _string,
+    "reply_to": _string,
+    "correlation_id": _identifier,
+    "content_type": _symbol,
+    "content_encoding": _symbol,
+    "absolute_expiry_time": _time,
+    "creation_time": _time,
+    "group_id": _string,
+    "group_sequence": _uint,
+    "reply_to_group_id": _string,
+}
+_property_writers = tuple(_PROPERTIES.values())
+_property_values = attrgetter(*_PROPERTIES)
 _NOTHING = (None,) * 13
 _NO_OTHER = (None,) * 12

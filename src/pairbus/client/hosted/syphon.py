@@ -34,7 +34,7 @@ from pairbus.clock import Clock
 from pairbus.lease.lease import PairLease
 from pairbus.lease.view import Holder
 from pairbus.ledger.operation_log import OperationLog
-from pairbus.ledger.receipts import Receipt, ReceiptLog, Receipts
+from pairbus.ledger.receipts import MemoryReceipts, Receipt, ReceiptLog, Receipts
 from pairbus.ledger.segment import MAX_AGE
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.names import primary_name
@@ -327,19 +327,10 @@ def _pump_options(options: SendAvailabilityOptions) -> PumpOptions:
     )
 
 
-class _NoReceipts:
+class _NoReceipts(MemoryReceipts):
     """Keeps none: a client without a state directory leaves nothing behind, and runs for months."""
 
     writer = "none"
 
-    def begin(self) -> None:
-        """There is nothing to begin."""
-
     async def append(self, rows: Sequence[Receipt]) -> None:
         """Nothing is kept."""
-
-    def urge(self) -> None:
-        """None waits."""
-
-    async def close(self) -> None:
-        """There is nothing to close."""

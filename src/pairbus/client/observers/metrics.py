@@ -92,22 +92,9 @@ class PrometheusObserver(Observer):
         """`registry`: where the metrics are registered, the default one if none is given; `pair`: the value
         of the label that tells this client from others, the name of its primary if none is given.
         """
-        metrics = _metrics_of(REGISTRY if registry is None else registry)
+        self._metrics = _metrics_of(REGISTRY if registry is None else registry)
         self._given_name = pair
         self._pair = pair or ""
-        self._sends: Counter = metrics["pairbus_sends_total"]
-        self._messages: Counter = metrics["pairbus_messages_total"]
-        self._seconds: Histogram = metrics["pairbus_send_seconds"]
-        self._state: Gauge = metrics["pairbus_entity_state"]
-        self._changes: Counter = metrics["pairbus_state_changes_total"]
-        self._pings: Counter = metrics["pairbus_pings_total"]
-        self._roles: Gauge = metrics["pairbus_ping_role"]
-        self._late: Counter = metrics["pairbus_late_answers_total"]
-        self._usable: Gauge = metrics["pairbus_rotation_usable"]
-        self._queues: Gauge = metrics["pairbus_rotation_queues"]
-        self._lag: Gauge = metrics["pairbus_records_lag_seconds"]
-        self._waiting: Gauge = metrics["pairbus_records_waiting"]
-        self._headroom: Counter = metrics["pairbus_headroom_lacked_total"]
         self._states: dict[str, EntityState] = {}
         self._children: dict[tuple[str, str, str], tuple[Counter, Counter, Histogram]] = {}
 
@@ -129,38 +116,41 @@ class PrometheusObserver(Observer):
             # An entity is shown with its first send, not only once it has failed.
             self._show(sending.path, self._states.get(sending.path, EntityState.HEALTHY))
             found = self._children[key] = (
-                self._sends.labels(self._pair, *key),
-                self._messages.labels(self._pair, *key),
-                self._seconds.labels(self._pair, sending.path, sending.route),
+                self._child("pairbus_sends_total", *key),
+                self._child("pairbus_messages_total", *key),
+                self._child("pairbus_send_seconds", sending.path, sending.route),
             )
         return found
 
+    def _child(self, name: str, *labels: str) -> Any:
+        return self._metrics[name].labels(self._pair, *labels)
+
     def state_changed(self, change: StateChange) -> None:
         self._show(change.path, change.new)
-        self._changes.labels(self._pair, change.path, change.new.value).inc()
+        self._child("pairbus_state_changes_total", change.path, change.new.value).inc()
 
     def _show(self, path: str, state: EntityState) -> None:
         self._states[path] = state
         for each in EntityState:
-            self._state.labels(self._pair, path, each.value).set(each is state)
+            self._child("pairbus_entity_state", path, each.value).set(each is state)
 
     def pinged(self, path: str, *, succeeded: bool, seconds: float) -> None:
-        self._pings.labels(self._pair, path, "ok" if succeeded else "failed").inc()
+        self._child("pairbus_pings_total", path, "ok" if succeeded else "failed").inc()
 
     def ping_role_changed(self, path: str, role: PingRole | None) -> None:
         for each in get_args(PingRole):
-            self._roles.labels(self._pair, path, each).set(each == role)
+            self._child("pairbus_ping_role", path, each).set(each == role)
 
     def answered_late(self, path: str, *, succeeded: bool) -> None:
-        self._late.labels(self._pair, path, "ok" if succeeded else "failed").inc()
+        self._child("pairbus_late_answers_total", path, "ok" if succeeded else "failed").inc()
 
     def rotation_changed(self, usable: int, total: int) -> None:
-        self._usable.labels(self._pair).set(usable)
-        self._queues.labels(self._pair).set(total)
+        self._child("pairbus_rotation_usable").set(usable)
+        self._child("pairbus_rotation_queues").set(total)
 
     def shipped(self, lag: float, waiting: int) -> None:
-        self._lag.labels(self._pair).set(lag)
-        self._waiting.labels(self._pair).set(waiting)
+        self._child("pairbus_records_lag_seconds").set(lag)
+        self._child("pairbus_records_waiting").set(waiting)
 
     def oversized(self, path: str, messages: int) -> None:
-        self._headroom.labels(self._pair, path).inc(messages)
+        self._child("pairbus_headroom_lacked_total", path).inc(messages)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import cached_property, lru_cache
 from operator import attrgetter, itemgetter
 from typing import Any, Generic, TypeVar
@@ -40,11 +41,7 @@ _SHORT_PROPERTIES = b"\x00\x53\x73\xc0"
 
 #: The properties behind the message id.
 _Tail = tuple[Any, ...]
-_FIELDS = (
-    "message_id", "user_id", "to", "subject", "reply_to", "correlation_id", "content_type",
-    "content_encoding", "absolute_expiry_time", "creation_time", "group_id", "group_sequence",
-    "reply_to_group_id",
-)  # fmt: skip
+_FIELDS = tuple(one.name for one in fields(Properties))
 _all_fields = attrgetter(*_FIELDS)
 _NO_PROPERTIES = _all_fields(Properties())
 
