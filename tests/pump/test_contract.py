@@ -30,7 +30,7 @@ from pairbus.pump.pair import Side
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import Delivery, Transport, Unit
 from pairbus.pump.unwrapping import read_postmark
-from pairbus.wire.errors import TransportError
+from pairbus.wire.errors import CONNECTION_LOST, TransportError
 from tests.simulation.checker import stored
 from tests.simulation.faults import Fault, Weather
 from tests.simulation.namespace import SimulatedNamespace
@@ -374,3 +374,16 @@ async def test_before_credits_are_known_little_is_received() -> None:
             found += await source.receive(1000, PATIENCE)
         await source.close()
         await transport.close()
+
+
+async def test_what_was_closed_is_not_opened_again(transport: Transport, place: Place) -> None:
+    """Nobody would close it a second time."""
+    destination, source = transport.destination(QUEUE), transport.source(QUEUE)
+    await transport.close()
+    (refusal,) = await destination.send([Unit([message(1)])])
+    assert refusal is not None
+    assert (refusal.condition, refusal.is_unsent) == (CONNECTION_LOST, True)
+    with pytest.raises(TransportError) as met:
+        await source.receive(1, 0.1)
+    assert met.value.condition == CONNECTION_LOST
+    assert names(place) == []

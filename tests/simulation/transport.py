@@ -46,6 +46,7 @@ class SimulatedTransport:
         self.meter = Meter()
         self.on_credits: Callable[[float], None] = lambda credits: None
         self._connection: Connection | None = None
+        self._is_closed = False
         self._turn = asyncio.Lock()
 
     def source(self, queue: str) -> SimulatedSource:
@@ -55,11 +56,14 @@ class SimulatedTransport:
         return SimulatedDestination(self, path)
 
     async def close(self) -> None:
+        self._is_closed = True
         if self._connection is not None:
             self._connection.cut("closed")
 
     async def open(self, entity: str, *, receives: bool = False, manages: bool = False) -> Link:
         """A new link, on a new connection if need be."""
+        if self._is_closed:
+            raise TransportError(CONNECTION_LOST, "closed")
         namespace = self.namespace
         try:
             async with self._turn:

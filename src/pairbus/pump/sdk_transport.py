@@ -92,10 +92,13 @@ class SdkTransport:
         self._make_client = make_client or self._default_client
         self._client: ServiceBusClient | None = None
         self._credential: Any = None  # one that we made of its name
+        self._is_closed = False
 
     @property
     def client(self) -> ServiceBusClient:
         """The SDK's client, made when first needed."""
+        if self._is_closed:  # whoever still has this must not make one that nobody closes
+            raise ServiceBusError("the connection was closed by us")
         if self._client is None:
             self._client = self._make_client()
         return self._client
@@ -121,6 +124,7 @@ class SdkTransport:
         return SdkDestination(self, path)
 
     async def close(self) -> None:
+        self._is_closed = True
         if self._client is not None:
             await self._client.close()
             self._client = None
