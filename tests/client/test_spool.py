@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
+from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.client.errors import SpoolError, SpoolFullError
@@ -255,3 +259,27 @@ async def test_what_was_sent_without_an_answer_before_it_was_spooled_is_on_recor
         await in_time(still, lambda: client.status().spool.messages == 0)  # type: ignore[union-attr]
     rows = [row for path in closed_segments(tmp_path / "records", KIND) for row in read_segment(path).rows]
     assert [row["message_id"] for row in rows if row["outcome"] == "unanswered"] == ["2"]
+
+
+WRONGLY_TYPED = {
+    "a property": AmqpAnnotatedMessage(
+        data_body=b"x", properties=AmqpMessageProperties(message_id="1", content_type=5)
+    ),
+    "the header": AmqpAnnotatedMessage(data_body=b"x", header=AmqpMessageHeader(priority="high")),
+    "a name": AmqpAnnotatedMessage(data_body=b"x", application_properties={1: 2}),
+}
+
+
+@pytest.mark.parametrize("what", WRONGLY_TYPED)
+async def test_what_no_namespace_can_read_is_refused_at_once_with_the_same_words(
+    still: Scene, manual_timers: ManualTimers, tmp_path: Path, what: str
+) -> None:
+    """The SDK writes some wrong types as they are, and it is the namespace that refuses them."""
+    message = WRONGLY_TYPED[what]
+    async with ServiceBusClient.from_connection_string(still.primary.connection_string) as plain:
+        with pytest.raises(ServiceBusError) as by_primary:
+            await plain.get_queue_sender("orders").send_messages(message)
+    client = await in_an_outage(still, tmp_path)
+    with pytest.raises(type(by_primary.value), match=re.escape(str(by_primary.value))):
+        await client.get_queue_sender("orders").send_messages(message)
+    assert client.status().spool.messages == 0  # type: ignore[union-attr]

@@ -119,3 +119,16 @@ def test_days_of_a_month_that_is_over_are_not_kept(records: Path) -> None:
     assert money.read(now=NOW)["bad_rows"] == 1
     later = NOW + 62 * 86_400
     assert money.read(now=later) == MoneySum(records, default_sheet()).read(now=later)
+
+
+def test_a_day_whose_file_is_gone_is_told_and_no_older_sum_passed_off(records: Path) -> None:
+    take_in(records)
+    day = next(path for path, _ in day_brief.newest_days(records).values())
+    sums = next(day.glob("*sums*"))
+    sums.rename(records / "elsewhere")
+    sums.symlink_to(records / "nowhere")
+    money = MoneySum(records, default_sheet())
+    with pytest.raises(FileNotFoundError):
+        money.read(now=NOW)
+    (records / "elsewhere").replace(sums)
+    assert money.read(now=NOW) == MoneySum(records, default_sheet()).read(now=NOW)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .exit_codes import INCOMPLETE
+from pairbus.errors import ConfigurationError
+
 from .group import CommandGroup, examples
 from .numbers import AT_LEAST_ONE
 from .pairs import PairChoice, pair_options
@@ -45,28 +46,29 @@ def trim(
     records: tuple[RecordPlace, ...],
     state: Path | None,
     as_json: bool,
-) -> int:
+) -> None:
     """Remove redirect records, receipts and ledger that are older than so many days.
 
     The heads of chains stay, so that `pairbus verify` tells what was removed from what is missing. What is in
-    use at this moment, or damaged, stays. Exit code 4: there is no such directory.
+    use at this moment, or damaged, stays.
     """
     from pairbus.ledger.retention import cut_for
     from pairbus.ledger.retention import trim as trim_place
 
     before = cut_for(keep_days, now=time.time())
     places = records or (choice.resolve(state=state).records,)
-    missing = [place for place in places if isinstance(place, Path) and not place.is_dir()]
-    for directory in missing:
-        click.echo(f"there is no directory {directory}", err=True)
-    code = INCOMPLETE if missing else 0
-    done = {place: trim_place(place, before=before) for place in places if place not in missing}
+    for place in places:
+        if isinstance(place, Path) and not place.is_dir():
+            raise ConfigurationError(
+                f"There are no records at {place}, and nothing was removed anywhere: give --records the "
+                "directory that clients and syphons were given"
+            )
+    done = {place: trim_place(place, before=before) for place in places}
     if as_json:
         print_json([{"place": str(place), **dataclasses.asdict(one)} for place, one in done.items()])
-        return code
+        return
     for place, one in done.items():
         click.echo(
             f"{place}: removed {one.redirects:,} segments of redirect records, {one.receipts:,} files of "
             f"receipts and {one.operations:,} parts of the ledger"
         )
-    return code

@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -108,11 +107,16 @@ class MoneySum:
         first = day_at(since - 1)
         kept: dict[Path, _Taken] = self._days
         newest: list[Path] | None = None
+        gone: FileNotFoundError | None = None
         # Again, if a report has written days anew meanwhile: of what it removes a part may have been read.
         while newest != (again := [one for day, (one, _) in newest_days(records).items() if day >= first]):
-            newest = again
-            with suppress(FileNotFoundError):
+            newest, gone = again, None
+            try:
                 kept = {path: self._days.get(path) or _read_day(path, now=now) for path in newest}
+            except FileNotFoundError as error:
+                gone = error
+        if gone is not None:  # it was no report: what is older would pass for the sum as it stands
+            raise gone
         self._days = kept
         return _Taken(
             uses=[one for day in kept.values() for one in day.uses if one.minute <= latest_at(now)],

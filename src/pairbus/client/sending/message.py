@@ -27,6 +27,8 @@ from azure.servicebus.amqp import (
 )
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
+from pairbus.amqp.errors import DecodeError
+from pairbus.amqp.message import scan
 from pairbus.conditions import ARGUMENT_ERROR
 from pairbus.pairing.envelope import (
     ID_LIMIT,
@@ -39,7 +41,7 @@ from pairbus.pairing.envelope import (
 )
 from pairbus.pairing.headroom import CERTAIN_ROOM
 from pairbus.pairing.names import id_text
-from pairbus.sdk.privates import LinkLimits, body_parts, message_parts
+from pairbus.sdk.privates import LinkLimits, body_parts, encode_by_sdk, message_parts, sdk_error
 from pairbus.words import SCHEDULED_TIME
 
 Message = ServiceBusMessage | AmqpAnnotatedMessage
@@ -49,6 +51,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MEASURING_LIMIT = 1 << 30
 # What 32 bits hold.
 _LONGEST_LIFE_MS = 2**32 - 1
+
+# The sections that a namespace reads of a message.
+_READ = ("header", "annotations", "properties", "application_properties")
 
 _DATA = AmqpMessageBodyType.DATA
 _SINGLE = (ServiceBusMessage, AmqpAnnotatedMessage, Mapping)
@@ -265,6 +270,18 @@ def encoding_error(message: Message) -> ServiceBusError | None:
     except Exception as error:  # noqa: BLE001 - whatever the encoder raises, the SDK's sender wraps
         return ServiceBusError(message=f"Handler failed: {error}.", error=error)
     return None
+
+
+def check_written(message: Message) -> None:
+    """Raise what the SDK's sender raises for a message that it cannot write, or that no namespace can read:
+    the SDK writes some wrong types as they are.
+    """
+    try:
+        sections = scan(encode_by_sdk(raw_of(message), alone=True))
+        for name in _READ:
+            getattr(sections, name)  # which decodes it
+    except DecodeError as error:
+        raise sdk_error("message", error.condition, error.description) from None
 
 
 def measure_if_writable(message: Message) -> int:

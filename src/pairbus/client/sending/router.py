@@ -31,7 +31,7 @@ from pairbus.pairing.scheduling import BacklogNumbers
 from .backlog_route import BacklogRoute
 from .calls import EntityCall, PrimaryAttempt
 from .entity import PairedEntity
-from .message import Message, body_bytes, encoding_error, session_of
+from .message import Message, body_bytes, check_written, session_of
 from .sessions import StayingSessions
 from .spool import Spool
 from .surroundings import Surroundings
@@ -217,8 +217,7 @@ class Router:
         call = attempt.call
         began = self._timers.now()
         for message in messages:  # nobody else will encode them before they are acknowledged
-            if (error := encoding_error(message)) is not None:
-                raise error
+            check_written(message)
         stays = self._sessions is not None and self._sessions.stays(entity.path, messages)
         await spool.append(entity.path, messages, scheduled_for=call.when, stays=stays)
         await self._note_unanswered(entity, attempt, messages)

@@ -248,7 +248,7 @@ function operations(pair) {
 function namespaces() {
   const { broker } = state;
   if (!broker) return [h("h1", {}, "Embedded namespaces"), h("p", { class: "none" }, "None are watched: give the dashboard the --ready-file of a broker.")];
-  return [h("h1", {}, "Embedded namespaces"), broker.error && h("p", { class: "headline warn" }, `${broker.error}. Below is what was seen last.`),
+  return [h("h1", {}, "Embedded namespaces"), broker.error && h("p", { class: "headline warn" }, `${broker.error}.${broker.at ? ` Below is what was seen ${duration(now() - broker.at)} ago.` : ""}`),
     broker.namespaces.map(one => h("section", {}, h("h2", {}, one.name), h("div", { class: "card" },
       h("p", {}, one.faults.length ? h("span", { class: "chip bad" }, one.faults.map(fault).join("; ")) : h("span", { class: "chip healthy" }, "no fault"),
         h("span", { class: "dim" }, ` port ${one.port}, ${count(one.connections, "connection", "connections")}, ${count(sum(Object.values(one.operations), each => each), "operation", "operations")}`)),
