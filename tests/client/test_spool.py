@@ -7,6 +7,7 @@ import os
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -261,12 +262,13 @@ async def test_what_was_sent_without_an_answer_before_it_was_spooled_is_on_recor
     assert [row["message_id"] for row in rows if row["outcome"] == "unanswered"] == ["2"]
 
 
+WRONG: Any = {"a property": {"content_type": 5}, "the header": {"priority": "high"}, "a name": {1: 2}}
 WRONGLY_TYPED = {
     "a property": AmqpAnnotatedMessage(
-        data_body=b"x", properties=AmqpMessageProperties(message_id="1", content_type=5)
+        data_body=b"x", properties=AmqpMessageProperties(message_id="1", **WRONG["a property"])
     ),
-    "the header": AmqpAnnotatedMessage(data_body=b"x", header=AmqpMessageHeader(priority="high")),
-    "a name": AmqpAnnotatedMessage(data_body=b"x", application_properties={1: 2}),
+    "the header": AmqpAnnotatedMessage(data_body=b"x", header=AmqpMessageHeader(**WRONG["the header"])),
+    "a name": AmqpAnnotatedMessage(data_body=b"x", application_properties=WRONG["a name"]),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from pairbus.ledger import plain_compaction
+from pairbus.ledger import plain_compaction, segment
 from pairbus.ledger.columns import columns_of
 from pairbus.ledger.commit_objects import CommitWriter
 from pairbus.ledger.plain_compaction import (
@@ -71,6 +72,31 @@ def test_other_tools_count_receipts_as_the_page_says(tmp_path: Path) -> None:
     found = duckdb.execute(query.replace("STATE", str(tmp_path))).fetchall()
     assert found == [(row(1)["path"], row(1)["outcome"], 4)]
     writer.close(ends=True)
+
+
+def test_a_segment_that_cannot_be_adopted_yet_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once later ones of its chain were in the table it would be taken for one that is there, too."""
+    writer = SegmentWriter(tmp_path, KIND, is_chained=True)
+    writer.append([row(1)])
+    assert writer._open is not None
+    writer._open.abandon()  # as if its anchor could not be written
+    writer._open = None
+    for number in (2, 3):
+        writer.append([row(number)])
+        writer.close(ends=number == 3)
+    with monkeypatch.context() as failing:
+
+        def fail(*_: object) -> int:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        failing.setattr(segment, "_cut_torn_commit", fail)
+        assert compact_plainly(tmp_path).table is None
+    assert compact_plainly(tmp_path).segments == 3
+    files = RecordFiles.list(tmp_path, KIND)
+    assert ids(files.table.files) == ["m1", "m2", "m3"]
+    assert files.audit(must_succeed=False).gaps == []
 
 
 def test_segments_become_a_table_of_few_files(tmp_path: Path) -> None:

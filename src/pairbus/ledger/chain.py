@@ -234,6 +234,14 @@ def is_told_by(name: str, head: ChainHead) -> bool:
     return found is not None and found[1] == head.writer and int(found[2]) <= head.commits
 
 
+def is_passed(name: str, others: Iterable[str]) -> bool:
+    """Whether a segment of this name is followed by one of the others in its chain."""
+    found, later = _NAME.match(name), map(_NAME.match, others)
+    return found is not None and any(
+        one is not None and one[1] == found[1] and int(one[2]) > int(found[2]) for one in later
+    )
+
+
 def writer_of(name: str) -> str | None:
     """The writer of a segment, by its name; None if it is not chained."""
     found = _NAME.match(name)

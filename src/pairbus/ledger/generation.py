@@ -28,10 +28,19 @@ from typing import Any, NamedTuple
 
 from pairbus.plumbing.files import files_in, hold_alone, publish, publish_directory, read_file
 
-from .chain import ChainAudit, ChainCover, HeadFile, SegmentData, audit_chains, is_covered, read_heads
+from .chain import (
+    ChainAudit,
+    ChainCover,
+    HeadFile,
+    SegmentData,
+    audit_chains,
+    is_covered,
+    is_passed,
+    read_heads,
+)
 from .columns import Moment, take_values
 from .seal import Sealed, open_sealed, seal, seal_of_file
-from .segment import adopt_segments, closed_segments
+from .segment import adopt_segments, closed_segments, open_segments
 
 _MANIFEST = "_manifest.json"
 # Nothing that leads out of a table.
@@ -236,8 +245,12 @@ def compact(directory: Path, kind: str, write: TableWriter, *, probe: FileProbe 
         if lock is None:
             return Compaction()
         adopted = len(adopt_segments(directory, kind))
+        still_open = open_segments(directory, kind)
         heads = read_heads(directory, kind)
         segments = closed_segments(directory, kind)
+        if any(is_passed(name, (path.name for path in segments)) for name in still_open):
+            # It could not be adopted now. A table with what follows it would seem to have it, too.
+            return Compaction(adopted=adopted)
         table = read_table(directory, kind, probe=probe)
         fresh = uncovered(segments, table)
         read = (SegmentData(str(path), path.read_bytes(), is_closed=True) for path in fresh)
