@@ -13,6 +13,8 @@ from pairbus.broker.engine.sessions import MessageSession
 from pairbus.broker.engine.subscription import Subscription
 
 UNSEEN = {"held", "lock_token", "locked_until"}
+#: What a content tells, however it holds the body.
+TOLD = sorted({*Content.__slots__, "body"} - {"whole", "body_at", "as_it_came"})
 
 
 def observe(space: Namespace) -> dict[str, Any]:
@@ -53,7 +55,7 @@ def _observe_entity(entity: Entity) -> dict[str, Any]:
 def _observe_message(message: StoredMessage) -> dict[str, Any]:
     content = message.content
     seen = {name: getattr(message, name) for name in StoredMessage.__slots__ if name not in UNSEEN}
-    return seen | {name: getattr(content, name) for name in Content.__slots__}
+    return seen | {name: getattr(content, name) for name in TOLD}
 
 
 def check_books(space: Namespace) -> None:

@@ -16,7 +16,7 @@ from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.settings import QueueSettings
-from pairbus.broker.store.rows import message_row
+from pairbus.broker.store.rows import message_rows
 
 from .samples import START
 from .samples import message as incoming
@@ -109,7 +109,7 @@ def test_one_that_is_stored_already_goes_all_ways_and_holds_up_nobody(way: str) 
     assert carried.application_properties_bytes == UNREADABLE
     assert {message.message_id: message.body_bytes for message in found} == bodies
     assert queue.space.used + namespace.node("other").space.used == sum(message.size for message in found)
-    assert [message_row(1, message, 1, 1) for message in found]
+    assert list(message_rows(dict(enumerate(found)), 1, 1))
 
 
 def test_a_scheduled_one_reaches_queues_and_subscriptions_when_its_time_comes() -> None:

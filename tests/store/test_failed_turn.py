@@ -33,7 +33,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "write": (SqliteStore, "write"),
     "commit": (SqliteStore, "finish"),
     "key": (SqliteStore, "_first_key"),
-    "row": (sqlite, "message_row"),
+    "row": (sqlite, "message_rows"),
     "rows": (SqliteStore, "_write_many"),
     "numbers": (SqliteStore, "_written_numbers"),
 }

@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 import tempfile
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -158,12 +158,12 @@ class FragileStore(SqliteStore):
         self.fails_last = False
         self.killed: Callable[[], None] | None = None
 
-    def _write_many(self, name: str, given: Sequence[T], make_row: Callable[[T], tuple[Any, ...]]) -> int:
+    def _write_many(self, name: str, rows: Iterable[tuple[Any, ...]]) -> int:
         if self.rows_left is not None:
             self.rows_left -= 1
             if self.rows_left < 0:
                 self._fail()
-        return super()._write_many(name, given, make_row)
+        return super()._write_many(name, rows)
 
     def finish(self) -> None:
         if self.fails_last:

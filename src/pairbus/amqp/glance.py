@@ -20,8 +20,8 @@ _LONG_DATA, _SHORT_DATA = b"\x00\x53\x75\xb0", b"\x00\x53\x75\xa0"
 _SHORT_TEXT = 0xA1
 _u32 = struct.Struct(">I").unpack_from
 
-#: Header, values of the properties, their section, and the body.
-Plain = tuple[Header, list[Any], bytes, bytes]
+#: Header, values of the properties, their section, and where the body begins.
+Plain = tuple[Header, list[Any], bytes, int]
 
 
 class _Shape(NamedTuple):
@@ -52,7 +52,7 @@ def scan_plain(payload: bytes) -> Plain | None:
     except (struct.error, UnicodeDecodeError):
         return None
     body_at = length_at - 4
-    return header, values, payload[properties_at:body_at], payload[body_at:]
+    return header, values, payload[properties_at:body_at], body_at
 
 
 def _scan_anew(payload: bytes) -> Plain | None:
@@ -86,7 +86,7 @@ def _scan_anew(payload: bytes) -> Plain | None:
         id_end = id_at + payload[begin + 7]
         before, between = payload[:id_at], payload[id_end:length_at]
         _latest = _Shape(before, between, id_at, id_end, length_at, begin, header, values[1:])
-    return header, values, payload[begin:at], payload[at:]
+    return header, values, payload[begin:at], at
 
 
 def split_batch(payload: bytes) -> list[bytes]:

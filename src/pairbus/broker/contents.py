@@ -43,8 +43,9 @@ _Kept = tuple[StoredMessage, Content]
 _Asked = tuple[StoredMessage, Content | ContentSource]
 # By queue: the contents that a turn brings.
 _Noted = dict[str, list[_Kept]]
-# Events that are looked at in a moment.
+# Events that are looked at in a moment, and those that may bring a content.
 _FEW = 64
+_BRINGING = {MessageStored, MessageChanged}
 
 
 class NotAtHand(PairbusError):
@@ -107,6 +108,8 @@ class Contents:
         """A turn is about to be committed: these contents will be in the store with it."""
         noted: _Noted = {}
         path, kept = "", list[_Kept]()
+        if _BRINGING.isdisjoint(map(type, events)):
+            events = ()
         for few in slices(events, _FEW):
             for event in few:
                 if type(event) is MessageStored:

@@ -91,13 +91,28 @@ class Content:
     annotations_bytes: bytes
     properties_bytes: bytes
     application_properties_bytes: bytes
-    # Of a large message it is a view.
-    body: Blob
+    # The body, behind what else came with it if it was not cut out. Of a large message it is a view.
+    whole: Blob
     dead_letter_source: str | None = None
     hops: int = 0
+    body_at: int = 0
+    # Whether all the rest says the same as `whole` does: then a store writes that alone.
+    as_it_came: bool = False
+
+    @property
+    def body(self) -> Blob:
+        """The body; a copy, if it stands behind what else came with it."""
+        return self.whole[self.body_at :] if self.body_at else self.whole
+
+    @property
+    def bare(self) -> tuple[Blob, ...]:
+        """The properties, the application properties and the body, in one piece if they came so."""
+        if self.as_it_came:
+            return (self.whole[self.body_at - len(self.properties_bytes) :],)
+        return self.properties_bytes, self.application_properties_bytes, self.body
 
     def copy(self) -> Content:
-        """A content of its own; the bytes are shared."""
+        """A content of its own, to be changed; the bytes are shared."""
         return Content(
             self.enqueued_sequence_number,
             self.message_id,
@@ -109,9 +124,10 @@ class Content:
             self.annotations_bytes,
             self.properties_bytes,
             self.application_properties_bytes,
-            self.body,
+            self.whole,
             self.dead_letter_source,
             self.hops,
+            self.body_at,
         )
 
 
@@ -136,6 +152,7 @@ class _Told(Generic[T]):
 
     def __set__(self, message: StoredMessage, value: T) -> None:
         assert isinstance(message.held, Content)
+        message.held.as_it_came = False
         setattr(message.held, self._name, value)
 
 
@@ -330,9 +347,17 @@ class Incoming:
     )
 
     def __init__(
-        self, payload: Blob, header: Header, values: Sequence[Any], properties: bytes, body: Blob
+        self,
+        payload: Blob,
+        header: Header,
+        values: Sequence[Any],
+        properties: bytes,
+        body_at: int,
+        body: Blob | None = None,
     ) -> None:
-        """`values` are those of the properties. What maps say is not known yet."""
+        """`values` are those of the properties. The body is what begins at `body_at`, with nothing but header
+        and properties before it, or `body`. What maps say is not known yet.
+        """
         count, ttl_ms = len(values), header.ttl
         self._payload = payload
         self._sections: MessageSections | None = None
@@ -360,7 +385,11 @@ class Incoming:
             b"",
             properties,
             b"",
-            body,
+            payload if body is None else body,
+            None,
+            0,
+            body_at,
+            body is None and message_id is not None,
         )
 
     @classmethod
@@ -373,7 +402,7 @@ class Incoming:
         else:
             sections = scan(payload)
         incoming = cls(
-            payload, sections.header, sections.property_values, sections.properties_bytes, sections.body
+            payload, sections.header, sections.property_values, sections.properties_bytes, 0, sections.body
         )
         incoming._sections = sections
         if sections.has_maps:
@@ -440,6 +469,7 @@ class Incoming:
 
     def name(self, message_id: str) -> None:
         """Give an id to a message that came without one: the JavaScript client cannot settle it otherwise."""
+        self.content.as_it_came = False
         self.message_id = self.content.message_id = message_id
         named = replace(self.sections.properties, message_id=message_id)
         self.content.properties_bytes = encode_properties(named)

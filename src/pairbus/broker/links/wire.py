@@ -77,7 +77,7 @@ def render_delivery(delivery: Handout) -> bytes | Pieces:
         or content.annotations_bytes
         or content.enqueued_sequence_number
         or content.dead_letter_source
-        or isinstance(content.body, memoryview)
+        or isinstance(content.whole, memoryview)
     ):
         return _render(message, _LOCK_ANNOTATIONS + lock, locked_until)
     return b"".join(
@@ -99,9 +99,7 @@ def render_delivery(delivery: Handout) -> bytes | Pieces:
                 _LOCKED,
                 int(locked_until * 1000),
             ),
-            content.properties_bytes,
-            content.application_properties_bytes,
-            content.body,
+            *content.bare,
         )
     )
 

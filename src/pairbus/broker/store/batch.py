@@ -73,7 +73,7 @@ class Batch:
 
     def removed_ranges(self) -> list[tuple[int, int]]:
         """Keys to remove as short ranges: neighbours go by one statement."""
-        ranges = ranges_of(key for key in self.removed if key not in self.stored)
+        ranges = ranges_of(self.removed.keys() - self.stored.keys() if self.stored else self.removed)
         return [
             (at, min(at + _FEW - 1, last)) for first, last in ranges for at in range(first, last + 1, _FEW)
         ]

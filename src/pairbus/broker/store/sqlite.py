@@ -80,7 +80,7 @@ from .rows import (
     RowDamaged,
     change_row,
     entity_row,
-    message_row,
+    message_rows,
     read_content,
     read_duplicate,
     read_entity,
@@ -213,18 +213,17 @@ class SqliteStore:
         """
         if len(events) >= _MANY:
             return True
-        size, large = 0, self._large
-        for event in events:
-            if type(event) is MessageStored:
-                if (bytes_ := event.message.size) > _SMALL:
-                    size += bytes_
-            elif type(event) is EntityRemoved or (
-                large
-                and isinstance(event, MessageRemoved | MessageChanged)
-                and self._places.get(event.queue, 0) + event.sequence_number in large
-            ):
-                return True
-        return size >= _HEAVY
+        if EntityRemoved in map(type, events):
+            return True
+        large, places = self._large, self._places
+        if large and any(
+            places.get(event.queue, 0) + event.sequence_number in large
+            for event in events
+            if isinstance(event, MessageRemoved | MessageChanged)
+        ):
+            return True
+        sizes = [event.message.size for event in events if type(event) is MessageStored]
+        return sum(sizes) >= _HEAVY and sum([size for size in sizes if size > _SMALL]) >= _HEAVY
 
     def _undo(self, error: BaseException) -> None:
         """Take back what was written of a turn that has failed; StoreError for what SQLite says of it."""
@@ -293,7 +292,7 @@ class SqliteStore:
         if gone:
             self._large.difference_update(gone)
             ranges = batch.removed_ranges()
-            self._counted -= self._write_many("remove_messages", ranges, lambda row: row)
+            self._counted -= self._write_many("remove_messages", _rows(ranges, lambda row: row))
             self._written += len(ranges) * PAGE_SIZE
             put = {key: message for key, message in put.items() if key not in gone}
         if put:
@@ -301,9 +300,11 @@ class SqliteStore:
         if changed:
             keys = [key for key in changed if key not in gone and key not in put]
             self._written += len(keys) * PAGE_SIZE
-            self._write_many("change_message", keys, lambda key: change_row(key, changed[key]))
-        self._write_many("keep_duplicate", batch.duplicates, lambda row: sealed(*row))
-        self._write_many("advance_sequence", self._written_numbers(batch), self._sequence_row)
+            self._write_many("change_message", _rows(keys, lambda key: change_row(key, changed[key])))
+        if batch.duplicates:
+            self._write_many("keep_duplicate", _rows(batch.duplicates, lambda row: sealed(*row)))
+        if numbers := self._written_numbers(batch):
+            self._write_many("advance_sequence", _rows(numbers, self._sequence_row))
         return bool(put)
 
     def _put(self, messages: dict[int, StoredMessage]) -> None:
@@ -316,9 +317,9 @@ class SqliteStore:
         if max(sizes) > LARGE_BODY:
             large = {key: message for key, message in messages.items() if message.size > LARGE_BODY}
             small = {key: message for key, message in messages.items() if key not in large}
-        self._write_many("put_message", list(small), lambda key: message_row(key, small[key], turn, total, 0))
-        for key, message in large.items():
-            self._put_large(message_row(key, message, turn, total, 0))
+        self._write_many("put_message", message_rows(small, turn, total, no_session=0))
+        for row in message_rows(large, turn, total, no_session=0):
+            self._put_large(row)
 
     def _put_large(self, row: tuple[Any, ...]) -> None:
         """Write a message bit by bit: what is bound is copied, and Python stands still meanwhile."""
@@ -355,8 +356,9 @@ class SqliteStore:
                 self._numbering.add(place)
         return rows
 
-    def _write_many(self, name: str, given: Sequence[T], make_row: Callable[[T], tuple[Any, ...]]) -> int:
-        return self._database.executemany(self._sql[name], _rows(given, make_row)).rowcount if given else 0
+    def _write_many(self, name: str, rows: Iterable[tuple[Any, ...]]) -> int:
+        """Write rows; how many were written, or removed."""
+        return max(0, self._database.executemany(self._sql[name], rows).rowcount)
 
     def _write_one(self, name: str, *row: object) -> int:
         return self._database.execute(self._sql[name], row).rowcount

@@ -1,0 +1,2 @@
+-- From here on a message may be kept as it came: its `envelope` is empty then, and its `body` is all of it, header and properties
+-- before the body itself (`rows.py`). What is there stays as it is. The number of the shape keeps an older Pairbus from it.
