@@ -7,7 +7,6 @@ there, so that they cannot disagree; so is the schema of the configuration file.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from enum import Enum
@@ -55,11 +54,6 @@ class StateChange:
     reason: str
 
 
-# Each kind makes the metadata of a field: what the option means, the words for the allowed values, a check.
-
-_Metadata = dict[str, "_Rule"]
-
-
 @dataclass(frozen=True, slots=True)
 class _Rule:
     """The meaning of an option, its allowed values in words, and the check of a value."""
@@ -68,7 +62,7 @@ class _Rule:
     allowed: str
     kind: Literal["whole", "number", "flag", "choice", "policies"]
     low: float = 0.0
-    high: float = math.inf
+    high: float = 0.0
     choices: tuple[str, ...] = ()
     optional: bool = False
 
@@ -84,7 +78,7 @@ class _Rule:
         number = int if self.kind == "whole" else (int, float)
         if isinstance(value, bool) or not isinstance(value, number):
             return False
-        return self.low <= value <= self.high and value != math.inf
+        return self.low <= value <= self.high
 
     def _accepts_policies(self, value: object) -> bool:
         return isinstance(value, Mapping) and all(
@@ -101,36 +95,49 @@ class _Rule:
         if self.kind == "policies":
             policy = {"type": "string", "enum": list(self.choices)}
             return {"type": "object", "propertyNames": {"minLength": 1}, "additionalProperties": policy}
-        bounds = {"minimum": self.low} | ({} if math.isinf(self.high) else {"maximum": self.high})
-        return {"type": "integer" if self.kind == "whole" else "number", **bounds}
+        kind = "integer" if self.kind == "whole" else "number"
+        return {"type": kind, "minimum": self.low, "maximum": self.high}
 
 
-def _whole(low: int, high: float, meaning: str) -> _Metadata:
-    upper = " and up" if math.isinf(high) else f" to {high:.0f}"
-    return {"rule": _Rule(meaning, f"a whole number, {low}{upper}", "whole", low, high)}
+# Each kind of option makes its field: the default, the values that are allowed, what it means.
 
 
-def _seconds(low: float, high: float, meaning: str, *, optional: bool = False) -> _Metadata:
+def _option(default: object, rule: _Rule) -> Any:
+    return field(default=default, metadata={"rule": rule})
+
+
+def _whole(default: int, within: tuple[int, float], meaning: str) -> Any:
+    low, high = within
+    return _option(default, _Rule(meaning, f"a whole number, {low} to {high:.0f}", "whole", low, high))
+
+
+def _seconds(
+    default: float | None, within: tuple[float, float], meaning: str, *, optional: bool = False
+) -> Any:
+    low, high = within
     allowed = f"{low:g} to {high:g} seconds" + (", or None for never" if optional else "")
-    return {"rule": _Rule(meaning, allowed, "number", low, high, optional=optional)}
+    return _option(default, _Rule(meaning, allowed, "number", low, high, optional=optional))
 
 
-def _fraction(low: float, high: float, meaning: str) -> _Metadata:
-    return {"rule": _Rule(meaning, f"a fraction, {low:g} to {high:g}", "number", low, high)}
+def _fraction(default: float, within: tuple[float, float], meaning: str) -> Any:
+    low, high = within
+    return _option(default, _Rule(meaning, f"a fraction, {low:g} to {high:g}", "number", low, high))
 
 
-def _flag(meaning: str) -> _Metadata:
-    return {"rule": _Rule(meaning, "True or False", "flag")}
+def _flag(default: bool, meaning: str) -> Any:
+    return _option(default, _Rule(meaning, "True or False", "flag"))
 
 
-def _choice(choices: Any, meaning: str) -> _Metadata:
+def _choice(default: str, choices: Any, meaning: str) -> Any:
     words = get_args(choices)
-    return {"rule": _Rule(meaning, " or ".join(f'"{word}"' for word in words), "choice", choices=words)}
+    allowed = " or ".join(f'"{word}"' for word in words)
+    return _option(default, _Rule(meaning, allowed, "choice", choices=words))
 
 
-def _policies(meaning: str) -> _Metadata:
-    words = get_args(TtlPolicy)
-    return {"rule": _Rule(meaning, 'a mapping of paths to "pause" or "deduct"', "policies", choices=words)}
+def _policies(meaning: str) -> Any:
+    allowed = 'a mapping of paths to "pause" or "deduct"'
+    rule = _Rule(meaning, allowed, "policies", choices=get_args(TtlPolicy))
+    return field(default_factory=dict, hash=False, metadata={"rule": rule})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,220 +149,152 @@ class SendAvailabilityOptions:
     """
 
     # -- the pair
-    backlog_queue_count: int = field(
-        default=10,
-        metadata=_whole(
-            1, 10_000, "How many backlog queues the pair has on the secondary; load is spread over them."
-        ),
+    backlog_queue_count: int = _whole(
+        10, (1, 10_000), "How many backlog queues the pair has on the secondary; load is spread over them."
     )
-    enable_syphon: bool = field(
-        default=False,
-        metadata=_flag(
-            "Run a small set of pumps inside this process that move the backlog to the primary, for "
-            "applications without a Spark job."
-        ),
+    enable_syphon: bool = _flag(
+        False,
+        "Run a small set of pumps inside this process that move the backlog to the primary, for "
+        "applications without a Spark job.",
     )
     # -- failing over
-    failover_interval: float = field(
-        default=60.0,
-        metadata=_seconds(
-            0.0,
-            _HOUR,
-            "How long an entity may fail, with no send succeeding, before its sends go to the backlog. 0: "
-            "the very send that failed goes there.",
-        ),
+    failover_interval: float = _seconds(
+        60.0,
+        (0.0, _HOUR),
+        "How long an entity may fail, with no send succeeding, before its sends go to the backlog. 0: "
+        "the very send that failed goes there.",
     )
-    send_timeout: float = field(
-        default=10.0,
-        metadata=_seconds(
-            0.05,
-            _HOUR,
-            "How long one attempt may stay unanswered. The failover does not wait for it. Below 2 s a wrong "
-            "key or name is taken for silence: the SDK needs more than a second to tell them apart.",
-        ),
+    send_timeout: float = _seconds(
+        10.0,
+        (0.05, _HOUR),
+        "How long one attempt may stay unanswered. The failover does not wait for it. Below 2 s a wrong "
+        "key or name is taken for silence: the SDK needs more than a second to tell them apart.",
     )
-    retry_delay: float = field(
-        default=0.25,
-        metadata=_seconds(
-            0.001, 60.0, "The pause before a held send is tried again; it doubles with each further failure."
-        ),
+    retry_delay: float = _seconds(
+        0.25,
+        (0.001, 60.0),
+        "The pause before a held send is tried again; it doubles with each further failure.",
     )
-    retry_delay_max: float = field(
-        default=5.0,
-        metadata=_seconds(
-            0.001, 300.0, "The longest pause between two attempts of a held send; not below retry_delay."
-        ),
+    retry_delay_max: float = _seconds(
+        5.0, (0.001, 300.0), "The longest pause between two attempts of a held send; not below retry_delay."
     )
-    on_suspect: OnSuspect = field(
-        default="hold",
-        metadata=_choice(
-            OnSuspect,
-            "What the caller of a send sees that failed before the failover: hold keeps the call and tries "
-            "again until the primary or the backlog has the message; raise raises the failure at once.",
-        ),
+    on_suspect: OnSuspect = _choice(
+        "hold",
+        OnSuspect,
+        "What the caller of a send sees that failed before the failover: hold keeps the call and tries "
+        "again until the primary or the backlog has the message; raise raises the failure at once.",
     )
-    transport: SendTransport = field(
-        default="sdk",
-        metadata=_choice(
-            SendTransport,
-            "What sends: sdk is the official SDK; amqp is our own AMQP, several times as fast, with the same "
-            "messages, methods and errors, and without proxies and WebSocket. Receivers are the SDK's.",
-        ),
+    transport: SendTransport = _choice(
+        "sdk",
+        SendTransport,
+        "What sends: sdk is the official SDK; amqp is our own AMQP, several times as fast, with the same "
+        "messages, methods and errors, and without proxies and WebSocket. Receivers are the SDK's.",
     )
-    links_per_entity: int = field(
-        default=1,
-        metadata=_whole(
-            1, 64, "How many SDK links one sender uses side by side. More than 1 gives up the order of sends."
-        ),
+    links_per_entity: int = _whole(
+        1,
+        (1, 64),
+        "How many SDK links one sender uses side by side. More than 1 gives up the order of sends.",
     )
-    idle_spell: float = field(
-        default=60.0,
-        metadata=_seconds(
-            1.0,
-            _DAY,
-            "After how long without a send a closed link is taken for an idle one and opened again at once, "
-            "without a change of state.",
-        ),
+    idle_spell: float = _seconds(
+        60.0,
+        (1.0, _DAY),
+        "After how long without a send a closed link is taken for an idle one and opened again at once, "
+        "without a change of state.",
     )
     # -- which failures count
-    throttle_wait: float = field(
-        default=10.0,
-        metadata=_seconds(
-            0.1, 300.0, "How long to wait after a throttled send when the answer does not say."
-        ),
+    throttle_wait: float = _seconds(
+        10.0, (0.1, 300.0), "How long to wait after a throttled send when the answer does not say."
     )
-    count_throttled_after: float | None = field(
-        default=None,
-        metadata=_seconds(
-            0.0, _HOUR, "After how long without a success throttled sends count as failures.", optional=True
-        ),
+    count_throttled_after: float | None = _seconds(
+        None,
+        (0.0, _HOUR),
+        "After how long without a success throttled sends count as failures.",
+        optional=True,
     )
-    count_unauthorized: bool = field(
-        default=False,
-        metadata=_flag(
-            "Count refused rights as an outage, since the token service can be down; otherwise they raise."
-        ),
+    count_unauthorized: bool = _flag(
+        False, "Count refused rights as an outage, since the token service can be down; otherwise they raise."
     )
-    count_disabled: bool = field(
-        default=False, metadata=_flag("Count a disabled entity as an outage; otherwise it raises.")
-    )
-    spill_when_full: bool = field(
-        default=False,
-        metadata=_flag(
-            "Send to the backlog what a full entity, or too many connections, refuses; otherwise it raises."
-        ),
+    count_disabled: bool = _flag(False, "Count a disabled entity as an outage; otherwise it raises.")
+    spill_when_full: bool = _flag(
+        False,
+        "Send to the backlog what a full entity, or too many connections, refuses; otherwise it raises.",
     )
     # -- pings and failing back
-    ping_primary_interval: float = field(
-        default=60.0,
-        metadata=_seconds(1.0, 1800.0, "The time between two pings of an entity that has failed over."),
+    ping_primary_interval: float = _seconds(
+        60.0, (1.0, 1800.0), "The time between two pings of an entity that has failed over."
     )
-    ping_timeout: float = field(
-        default=10.0,
-        metadata=_seconds(
-            0.05,
-            _HOUR,
-            "How long a ping may stay unanswered. The next one does not wait for it.",
-        ),
+    ping_timeout: float = _seconds(
+        10.0, (0.05, _HOUR), "How long a ping may stay unanswered. The next one does not wait for it."
     )
-    ping_jitter: float = field(
-        default=0.1,
-        metadata=_fraction(
-            0.0,
-            0.9,
-            "The part of the interval by which a ping may come early, at random, so that a fleet does not "
-            "ping at once.",
-        ),
+    ping_jitter: float = _fraction(
+        0.1,
+        (0.0, 0.9),
+        "The part of the interval by which a ping may come early, at random, so that a fleet does not "
+        "ping at once.",
     )
-    probe: Probe = field(
-        default="message",
-        metadata=_choice(
-            Probe,
-            "How a ping asks: message sends an empty message that lives for a second; link opens a send "
-            "link, without a message and without a charge.",
-        ),
+    probe: Probe = _choice(
+        "message",
+        Probe,
+        "How a ping asks: message sends an empty message that lives for a second; link opens a send "
+        "link, without a message and without a charge.",
     )
-    share_pings: bool = field(
-        default=True,
-        metadata=_flag(
-            "Let one of the clients of a pair ping for all: they meet at the queue of the syphon's lease on "
-            "the secondary, which needs the Listen claim; where they cannot, each pings by itself."
-        ),
+    share_pings: bool = _flag(
+        True,
+        "Let one of the clients of a pair ping for all: they meet at the queue of the syphon's lease on "
+        "the secondary, which needs the Listen claim; where they cannot, each pings by itself.",
     )
-    good_pings: int = field(
-        default=1,
-        metadata=_whole(
-            1,
-            100,
-            "How many pings in a row must succeed before sends go back to the primary; more damp flapping.",
-        ),
+    good_pings: int = _whole(
+        1,
+        (1, 100),
+        "How many pings in a row must succeed before sends go back to the primary; more damp flapping.",
     )
-    on_permanent: OnPermanent = field(
-        default="raise",
-        metadata=_choice(
-            OnPermanent,
-            "What sends do once three pings in a row met the same permanent error: raise PrimaryEntityFault, "
-            "or go on to the backlog.",
-        ),
+    on_permanent: OnPermanent = _choice(
+        "raise",
+        OnPermanent,
+        "What sends do once three pings in a row met the same permanent error: raise PrimaryEntityFault, "
+        "or go on to the backlog.",
     )
     # -- the backlog
-    rotation_cool_down: float = field(
-        default=60.0,
-        metadata=_seconds(
-            0.1,
-            _DAY,
-            "How long a backlog queue that failed stays out of the rotation before it is tried again.",
-        ),
+    rotation_cool_down: float = _seconds(
+        60.0,
+        (0.1, _DAY),
+        "How long a backlog queue that failed stays out of the rotation before it is tried again.",
     )
-    ordering: Ordering = field(
-        default="none",
-        metadata=_choice(
-            Ordering,
-            "Order across failback: session keeps a session on the backlog until all that it has there has "
-            "arrived at the primary; none sends to the primary at once.",
-        ),
+    ordering: Ordering = _choice(
+        "none",
+        Ordering,
+        "Order across failback: session keeps a session on the backlog until all that it has there has "
+        "arrived at the primary; none sends to the primary at once.",
     )
-    ttl_policy: TtlPolicy = field(
-        default="pause",
-        metadata=_choice(
-            TtlPolicy,
-            "Whether the time that a message spends in the backlog counts against its time to live: pause "
-            "starts it anew at the primary; deduct counts it, and what has run out is dead-lettered as "
-            "expired.",
-        ),
+    ttl_policy: TtlPolicy = _choice(
+        "pause",
+        TtlPolicy,
+        "Whether the time that a message spends in the backlog counts against its time to live: pause "
+        "starts it anew at the primary; deduct counts it, and what has run out is dead-lettered as "
+        "expired.",
     )
-    ttl_policies: Mapping[str, TtlPolicy] = field(
-        default_factory=dict,
-        hash=False,
-        metadata=_policies("The policy of single entities, by path, above ttl_policy."),
+    ttl_policies: Mapping[str, TtlPolicy] = _policies(
+        "The policy of single entities, by path, above ttl_policy."
     )
-    compress_oversized: bool = field(
-        default=True,
-        metadata=_flag(
-            "Compress the body for its stay in the backlog when the message fits the primary but, wrapped, "
-            "not a backlog queue; otherwise it is refused."
-        ),
+    compress_oversized: bool = _flag(
+        True,
+        "Compress the body for its stay in the backlog when the message fits the primary but, wrapped, "
+        "not a backlog queue; otherwise it is refused.",
     )
-    records_sync: RecordsSync = field(
-        default="background",
-        metadata=_choice(
-            RecordsSync,
-            "When redirect records are fsynced: background within a second of the send, so that a power cut "
-            "of this machine can lose the records of a second, and no message; always before the send "
-            "returns.",
-        ),
+    records_sync: RecordsSync = _choice(
+        "background",
+        RecordsSync,
+        "When redirect records are fsynced: background within a second of the send, so that a power cut "
+        "of this machine can lose the records of a second, and no message; always before the send "
+        "returns.",
     )
     # -- both sides down
-    enable_spool: bool = field(
-        default=False,
-        metadata=_flag(
-            "With both sides down, write messages to a local spool, replayed in order; otherwise the send "
-            "raises."
-        ),
+    enable_spool: bool = _flag(
+        False,
+        "With both sides down, write messages to a local spool, replayed in order; otherwise the send "
+        "raises.",
     )
-    spool_max_bytes: int = field(
-        default=_GIB, metadata=_whole(1024**2, 1024 * _GIB, "How many bytes the spool may hold.")
-    )
+    spool_max_bytes: int = _whole(_GIB, (1024**2, 1024 * _GIB), "How many bytes the spool may hold.")
 
     def __post_init__(self) -> None:
         values = vars(self)
