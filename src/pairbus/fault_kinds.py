@@ -11,7 +11,7 @@ Theory
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -132,23 +132,22 @@ _SEVERS_RECEIVERS = frozenset({ClientAction.ATTACH_RECEIVER})
 # A port that opens and closes faster than this would do nothing else any more.
 _SHORTEST_PHASE = 0.01
 
+# The condition concerns the links of one entity; a namespace is cut off below AMQP.
+_CLOSED = FaultTraits(
+    help="the port is closed, open connections are reset",
+    line=LineState.REFUSE,
+    condition=conditions.DETACH_FORCED,
+    description="The entity is not reachable.",
+    refuses=_ON_LINKS,
+    severs=_ATTACHING,
+)
 KINDS: dict[FaultKind, FaultTraits] = {
-    # The conditions of the first two concern the links of one entity; a namespace is cut off below AMQP.
-    FaultKind.REFUSE: FaultTraits(
-        help="the port is closed, open connections are reset",
-        line=LineState.REFUSE,
-        condition=conditions.DETACH_FORCED,
-        description="The entity is not reachable.",
-        refuses=_ON_LINKS,
-        severs=_ATTACHING,
-    ),
-    FaultKind.RESET: FaultTraits(
+    FaultKind.REFUSE: _CLOSED,
+    FaultKind.RESET: replace(
+        _CLOSED,
         help="every connection is reset as soon as it is accepted",
         line=LineState.RESET,
-        condition=conditions.DETACH_FORCED,
         description="The link was forcibly detached.",
-        refuses=_ON_LINKS,
-        severs=_ATTACHING,
     ),
     FaultKind.SILENCE: FaultTraits(help="bytes are taken, nothing is answered", line=LineState.SILENCE),
     FaultKind.BLACKHOLE: FaultTraits(
@@ -199,13 +198,9 @@ KINDS: dict[FaultKind, FaultTraits] = {
         help="every --every-th send is taken, its answer is lost",
         arguments=(FaultArgument("every", 10, "lose the answer to one send in this many"),),
     ),
-    FaultKind.FLAP: FaultTraits(
+    FaultKind.FLAP: replace(
+        _CLOSED,
         help="down for --down seconds, up for --up seconds, again and again",
-        line=LineState.REFUSE,
-        condition=conditions.DETACH_FORCED,
-        description="The entity is not reachable.",
-        refuses=_ON_LINKS,
-        severs=_ATTACHING,
         arguments=(
             FaultArgument("down", 5.0, "seconds of refusal", lowest=_SHORTEST_PHASE),
             FaultArgument("up", 5.0, "seconds of good behaviour", lowest=_SHORTEST_PHASE),

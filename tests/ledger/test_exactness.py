@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from pairbus.aio import PairedServiceBusClient
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.handle import NamespaceHandle
-from pairbus.client.fleet.way import FleetWay
+from pairbus.client.fleet.amqp_fleet_line import FleetWay
 from pairbus.clock import SystemClock
 from pairbus.cost.transfer import sum_transfer
 from pairbus.ledger.operation_log import OperationLog

@@ -18,8 +18,7 @@ from pairbus.plumbing.toml_tables import read_text
 from pairbus.stages import Stage
 
 from .config import Config, find_config, make_options
-from .cost_report import report_command
-from .cost_tables import print_alternatives, print_transfer, wrapped
+from .cost_report import print_alternatives, print_transfer, report_command, wrapped
 from .group import CommandGroup, examples
 from .pairs import config_option
 from .places import EXISTING_FILE

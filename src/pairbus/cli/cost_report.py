@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import textwrap
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -18,7 +20,6 @@ from pairbus.plumbing.files import publish
 from pairbus.plumbing.toml_tables import read_text
 
 from .config import find_config
-from .cost_tables import print_alternatives, print_transfer
 from .group import examples
 from .pairs import PairChoice, pair_options
 from .places import DIRECTORY, EXISTING_FILE
@@ -27,10 +28,13 @@ from .shared_options import master_option, records_option, state_option
 from .tables import json_option, print_json, print_table, shown
 
 if TYPE_CHECKING:
+    from pairbus.cost.estimate import Alternative
     from pairbus.cost.report import Report
+    from pairbus.cost.transfer import RegionBytes
     from pairbus.stores.places import RecordPlace
 
 _PAGE = "report.html"
+_WIDTH = 80
 # More subscriptions than a topic can have.
 _MOST_COPIES = 10_000
 # Of years that a calendar has, and that have a next one.
@@ -199,3 +203,22 @@ def _print(report: Report, page: Path) -> None:
 
 def _moment(at: float) -> str:
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def print_alternatives(alternatives: Sequence[Alternative], currency: str) -> None:
+    """What other ways cost, and what they are."""
+    rows = [(other.name, f"{other.cost:,.2f}") for other in alternatives]
+    print_table(("INSTEAD", currency), rows, numbers=(1,))
+    for other in alternatives:
+        click.echo(wrapped(f"{other.name}: {other.note}."))
+
+
+def print_transfer(transfer: Sequence[RegionBytes]) -> None:
+    """Bytes by region and direction."""
+    rows = [(one.region, one.direction, f"{one.bytes:,}") for one in transfer]
+    print_table(("REGION", "DIRECTION", "BYTES"), rows, numbers=(2,))
+
+
+def wrapped(text: str) -> str:
+    """For a terminal."""
+    return textwrap.fill(text, _WIDTH, subsequent_indent="  ")

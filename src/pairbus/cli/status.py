@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .access import signed_in
-from .exit_codes import UNREACHABLE
 from .group import examples
 from .pairs import PairChoice, PairSettings, pair_options
 from .pictures import print_aside, print_backlog, print_client
 from .shared_options import state_option, watch_options
 from .suggestions import runnable
-from .tables import json_option, tell
-from .watching import show_again
+from .tables import json_option
+from .watching import show
 
 if TYPE_CHECKING:
     from pairbus.backlog.depth import BacklogDepth
@@ -46,11 +45,7 @@ def status(*, choice: PairChoice, state: Path | None, watch: bool, interval: flo
     settings = choice.resolve(state=state) if state is None or choice.is_made else None
     directory = settings.state_dir if settings is not None else state
     assert directory is not None  # one of the two was given, or resolve has raised
-    if watch:
-        return show_again(lambda: _look(settings, directory), interval=interval, as_json=as_json)
-    seen = _look(settings, directory)
-    tell(seen.to_dict(), seen.draw, as_json=as_json)
-    return 0 if seen.is_anything else UNREACHABLE
+    return show(lambda: _look(settings, directory), watch=watch, interval=interval, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,14 +19,13 @@ from pairbus.errors import ConfigurationError, UnreachableError
 
 from .backlogs import choose_backlog
 from .complaints import in_words
-from .exit_codes import UNREACHABLE
 from .group import examples
 from .pairs import PairChoice, pair_options
 from .pictures import describe_missing
 from .shared_options import job_state_option, records_option, watch_options
 from .suggestions import runnable
-from .tables import counted, json_option, per_second, print_table, tell, time_span
-from .watching import show_again
+from .tables import counted, json_option, per_second, print_table, time_span
+from .watching import show
 
 if TYPE_CHECKING:
     from pairbus.backlog.depth import BacklogDepth
@@ -115,11 +114,7 @@ def status_command(
 
     Nothing is moved or locked. Exit code 3: nothing of it could be reached.
     """
-    if watch:
-        return show_again(lambda: _look(choice, state, records), interval=interval, as_json=as_json)
-    seen = _look(choice, state, records)
-    tell(seen.to_dict(), seen.draw, as_json=as_json)
-    return 0 if seen.is_anything else UNREACHABLE
+    return show(lambda: _look(choice, state, records), watch=watch, interval=interval, as_json=as_json)
 
 
 def _look(choice: PairChoice, state: Path | None, records: RecordPlace | None) -> _Seen:

@@ -10,6 +10,9 @@ from typing import Any, Protocol
 
 import click
 
+from .exit_codes import UNREACHABLE
+from .tables import tell
+
 
 class Picture(Protocol):
     """What a look has found."""
@@ -22,9 +25,18 @@ class Picture(Protocol):
         """For people."""
         ...
 
+    @property
+    def is_anything(self) -> bool:
+        """Whether anybody has told anything."""
+        ...
 
-def show_again(look: Callable[[], Picture], *, interval: float, as_json: bool) -> int:
-    """Look and show until Ctrl-C. Each JSON document is a line."""
+
+def show(look: Callable[[], Picture], *, watch: bool, interval: float, as_json: bool) -> int:
+    """Look and show, once; or until Ctrl-C, when each JSON document is a line."""
+    if not watch:
+        seen = look()
+        tell(seen.to_dict(), seen.draw, as_json=as_json)
+        return 0 if seen.is_anything else UNREACHABLE
     try:
         while True:
             seen = look()

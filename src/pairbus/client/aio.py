@@ -47,7 +47,7 @@ from .state.status_file import StatusFile
 from .status import PairStatus, ShippingStatus
 
 if TYPE_CHECKING:
-    from .fleet.way import FleetWay
+    from .fleet.amqp_fleet_line import FleetWay
     from .hosted.backlog_view import BacklogView
     from .hosted.syphon import HostedSyphon
 
@@ -237,7 +237,7 @@ class PairedServiceBusClient:
         self, secondary: SdkSide, name: str, state_dir: Path | None, clock: Clock
     ) -> Callable[[], Awaitable[FleetLine]]:
         def make_way() -> FleetWay:
-            from .fleet.way import FleetWay  # brings the pump with it, which few need
+            from .fleet.amqp_fleet_line import FleetWay  # brings the pump with it, which few need
 
             records = None if state_dir is None else records_dir(state_dir)
             return FleetWay(secondary, name=name, records=records, clock=clock)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pairbus.errors import ConfigurationError, show_value
 from pairbus.plumbing.toml_tables import parse_toml
@@ -21,8 +21,13 @@ def _described(default: Any, meaning: str, *, low: float, high: float = _MOST) -
     return field(default=default, metadata={"meaning": meaning, "low": low, "high": high})
 
 
+def _choice(choices: tuple[Any, ...], meaning: str) -> Any:
+    """One of these; the first by default."""
+    return field(default=choices[0], metadata={"meaning": meaning, "choices": choices})
+
+
 def _flag(meaning: str) -> Any:
-    return field(default=False, metadata={"meaning": meaning, "choices": (False, True)})
+    return _choice((False, True), meaning)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +50,8 @@ class System:
     outages: float = _described(0.0, "outages a month", low=0)
     outage_hours: float = _described(0.0, "hours that an outage lasts", low=0)
     batch_size: int = _described(1, "messages that are sent together", low=1)
-    batch_billing: BatchBilling = field(
-        default="per_message",
-        metadata={
-            "meaning": "how a batch bills, which is not documented",
-            "choices": ("per_message", "per_batch"),
-        },
+    batch_billing: BatchBilling = _choice(
+        get_args(BatchBilling), "how a batch bills, which is not documented"
     )
     connections: int | None = _described(
         None, "connections at the peak; left out: one for each client and entity, and the syphon's", low=0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.results import Counts
@@ -14,46 +13,9 @@ from pairbus.broker.engine.topic import Topic
 from .atom import DESCRIPTION_SPACES
 from .duration import format_instant
 from .markup import XmlNode, branch, leaf
-from .settings import shown_size, write_settings
+from .settings import ELEMENTS, shown_size, write_settings
 
 _COUNTS_SPACE = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
-
-# The order of the service's data contract, which .NET's own reader wants.
-_ORDER: Final = (
-    "LockDuration",
-    "MaxSizeInMegabytes",
-    "RequiresDuplicateDetection",
-    "RequiresSession",
-    "DefaultMessageTimeToLive",
-    "DeadLetteringOnMessageExpiration",
-    "DeadLetteringOnFilterEvaluationExceptions",
-    "DuplicateDetectionHistoryTimeWindow",
-    "MessageCount",
-    "MaxDeliveryCount",
-    "EnableBatchedOperations",
-    "SizeInBytes",
-    "FilteringMessagesBeforePublishing",
-    "IsAnonymousAccessible",
-    "AuthorizationRules",
-    "Status",
-    "ForwardTo",
-    "CreatedAt",
-    "UpdatedAt",
-    "AccessedAt",
-    "SupportOrdering",
-    "CountDetails",
-    "SubscriptionCount",
-    "SqlFilterCount",
-    "CorrelationFilterCount",
-    "AutoDeleteOnIdle",
-    "EnablePartitioning",
-    "EntityAvailabilityStatus",
-    "EnableSubscriptionPartitioning",
-    "EnableExpress",
-    "UserMetadata",
-    "ForwardDeadLetteredMessagesTo",
-    "MaxMessageSizeInKilobytes",
-)
 
 
 def describe_queue(queue: MessageQueue, *, limits: NamespaceLimits, authorization: XmlNode) -> XmlNode:
@@ -105,7 +67,7 @@ def describe_subscription(subscription: Subscription) -> XmlNode:
 def _assemble(name: str, texts: Mapping[str, str], branches: list[XmlNode]) -> XmlNode:
     nodes = {element: leaf(element, text) for element, text in texts.items()}
     nodes |= {node.name: node for node in branches}
-    return branch(name, [nodes[element] for element in _ORDER if element in nodes], DESCRIPTION_SPACES)
+    return branch(name, [nodes[element] for element in ELEMENTS if element in nodes], DESCRIPTION_SPACES)
 
 
 def _times(entity: MessageQueue | Topic, *, since_birth: bool = False) -> dict[str, str]:

@@ -29,8 +29,9 @@ from .scalar import Scalar
 SettingsType = TypeVar("SettingsType", QueueSettings, TopicSettings, SubscriptionSettings)
 Sendable = TypeVar("Sendable", QueueSettings, TopicSettings)
 
-# Elements of a description, and how their texts are read and written.
-_ELEMENTS: Final[dict[str, Scalar]] = {
+# The elements of a description in the order of the service's data contract, which .NET's own reader wants,
+# and how the texts of settings are read and written; what is only told has None.
+ELEMENTS: Final[dict[str, Scalar | None]] = {
     "LockDuration": scalar.limited_duration,
     "MaxSizeInMegabytes": scalar.number,
     "RequiresDuplicateDetection": scalar.boolean,
@@ -39,22 +40,37 @@ _ELEMENTS: Final[dict[str, Scalar]] = {
     "DeadLetteringOnMessageExpiration": scalar.boolean,
     "DeadLetteringOnFilterEvaluationExceptions": scalar.boolean,
     "DuplicateDetectionHistoryTimeWindow": scalar.limited_duration,
+    "MessageCount": None,
     "MaxDeliveryCount": scalar.number,
     "EnableBatchedOperations": scalar.boolean,
+    "SizeInBytes": None,
     "FilteringMessagesBeforePublishing": scalar.boolean,
+    "IsAnonymousAccessible": None,
+    "AuthorizationRules": None,
     "Status": scalar.status,
     "ForwardTo": scalar.forwarding,
-    "UserMetadata": scalar.text,
+    "CreatedAt": None,
+    "UpdatedAt": None,
+    "AccessedAt": None,
     "SupportOrdering": scalar.boolean,
+    "CountDetails": None,
+    "SubscriptionCount": None,
+    "SqlFilterCount": None,
+    "CorrelationFilterCount": None,
     "AutoDeleteOnIdle": scalar.duration,
     "EnablePartitioning": scalar.boolean,
+    "EntityAvailabilityStatus": None,
+    "EnableSubscriptionPartitioning": None,
     "EnableExpress": scalar.boolean,
+    "UserMetadata": scalar.text,
     "ForwardDeadLetteredMessagesTo": scalar.forwarding,
     "MaxMessageSizeInKilobytes": scalar.number,
 }
 # Element, field and form of each setting: `LockDuration` is `lock_duration`.
 _TABLE: Final = tuple(
-    (element, re.sub(r"(?<!^)([A-Z])", r"_\1", element).lower(), form) for element, form in _ELEMENTS.items()
+    (element, re.sub(r"(?<!^)([A-Z])", r"_\1", element).lower(), form)
+    for element, form in ELEMENTS.items()
+    if form is not None
 )
 # Fixed when the entity is made. A description that leaves one out does not mean to change it.
 _FIXED: Final = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
