@@ -175,9 +175,7 @@ class Stage(StrEnum):
 
 
 def stages_by_kind(role: Role, *, region: Region | None = None) -> dict[str, Stage]:
-    """What an operation of a role is for, by its kind, at one side or at both; without the kinds that more
-    than one stage has.
-    """
+    """What an operation of a role is for, by its kind, at one side or both; only where that is clear."""
     found: dict[str, list[Stage]] = {}
     for stage in Stage:
         if region not in (None, stage.traits.region):

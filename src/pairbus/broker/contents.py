@@ -78,12 +78,7 @@ class Contents:
     """Keeps the contents that were committed or read last, and has others read."""
 
     def __init__(
-        self,
-        store: Store,
-        thread: StoreThread,
-        *,
-        fail: Callable[[Exception], None],
-        budget: int = MOST_KEPT,
+        self, store: Store, thread: StoreThread, *, fail: Callable[[Exception], None], budget: int = MOST_KEPT
     ) -> None:
         """`fail` is called if something cannot be read."""
         self._store = store

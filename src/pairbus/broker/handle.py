@@ -54,9 +54,7 @@ class Faults:
         up: float | None = None,
         down: float | None = None,
     ) -> Fault:
-        """Let something go wrong, for `duration` seconds or until cleared, on open connections as on new
-        ones.
-        """
+        """Let something go wrong for `duration` seconds, or until cleared; open connections feel it too."""
         given = {"seconds": seconds, "condition": condition, "every": every, "up": up, "down": down}
         desk = self._host.fault_desk
         return self._broker.call(lambda: desk.set(kind, entity=entity, duration=duration, arguments=given))
@@ -145,9 +143,7 @@ class NamespaceHandle:
         self._run(lambda engine, now: engine.delete_subscription(topic, name, now))
 
     def message_count(self, path: str) -> int:
-        """How many messages there are at a path, be it a queue, a subscription or a dead-letter sub-queue, in
-        whatever state.
-        """
+        """How many messages, in whatever state, are at a queue, a subscription or one of their sub-queues."""
 
         def count(engine: Namespace, now: float) -> int:
             return engine.node(path).counts().total

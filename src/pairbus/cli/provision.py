@@ -49,9 +49,7 @@ async def _provision(settings: PairSettings) -> ProvisioningReport:
 
     async with signed_in(settings) as pair:
         return await Provisioner(
-            pair.secondary.open_administration,
-            settings.name,
-            count=settings.options.backlog_queue_count,
+            pair.secondary.open_administration, settings.name, count=settings.options.backlog_queue_count
         ).run()
 
 

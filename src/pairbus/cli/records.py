@@ -40,12 +40,7 @@ def records() -> None:
 @state_option
 @json_option
 def trim(
-    *,
-    choice: PairChoice,
-    keep_days: int,
-    records: tuple[RecordPlace, ...],
-    state: Path | None,
-    as_json: bool,
+    *, choice: PairChoice, keep_days: int, records: tuple[RecordPlace, ...], state: Path | None, as_json: bool
 ) -> None:
     """Remove redirect records, receipts and ledger that are older than so many days.
 

@@ -30,9 +30,7 @@ def together(*options: Callable[[_F], _F]) -> Callable[[_F], _F]:
 
 
 def gathered(kind: type[Any], *options: Callable[[Any], Any]) -> Callable[[_F], _F]:
-    """Options that a command gets as one `choice`, a data class with a field for each. What is raised then
-    suggests commands with the same choice.
-    """
+    """Options that a command gets as one `choice`, a data class; errors suggest commands with the same."""
 
     def add(command: _F) -> _F:
         @functools.wraps(command)
@@ -90,12 +88,7 @@ def extra_option(act: str) -> Callable[[_F], _F]:
 def entities_option(name: str, target: str, text: str) -> Callable[[_F], _F]:
     """Queues and topics of the primary."""
     return click.option(
-        name,
-        target,
-        multiple=True,
-        metavar="PATH",
-        shell_complete=offer_entities,
-        help=f"{text} Repeatable.",
+        name, target, multiple=True, metavar="PATH", shell_complete=offer_entities, help=f"{text} Repeatable."
     )
 
 

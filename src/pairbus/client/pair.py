@@ -358,9 +358,7 @@ class Pair:
         )
 
     async def close(self) -> None:
-        """Refuse what comes, give what is under way a moment, close every link and both sides. Every step is
-        taken, also if one before it fails or is cancelled.
-        """
+        """Refuse what comes, give what is under way a moment, close all; no step that fails stops another."""
         self.sides.close()
         await take_each(self._close_parts, self._close_notifier)
 

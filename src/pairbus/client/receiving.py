@@ -47,9 +47,7 @@ class AioReceiverOptions(_Options, total=False):
 
 
 class Receiving:
-    """The SDK's synchronous client for the primary, made with the first receiver. It retries as the SDK does;
-    only senders leave that to us.
-    """
+    """The SDK's synchronous client for the primary, made with the first receiver; it retries by itself."""
 
     def __init__(self, make_client: Callable[[], ServiceBusClient]) -> None:
         self._make_client = make_client

@@ -94,9 +94,7 @@ class History:
     # -- telling
 
     def changes(self, pair: str, *, since: float = float("-inf")) -> list[dict[str, Any]]:
-        """The changes of a pair, the oldest first; of each path, those since a moment and the one before,
-        which tells the state that it was in at that moment.
-        """
+        """A pair's changes, the oldest first: of each path those since a moment, and the one before it."""
         of_pair = [row for row in self._rows["change"] if row["pair"] == pair]
         before = {row["path"]: row for row in of_pair if row["at"] < since}
         return [*before.values(), *(row for row in of_pair if row["at"] >= since)]

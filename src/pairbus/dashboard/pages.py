@@ -184,9 +184,7 @@ class Pages:
 
 
 def read_runbook() -> dict[str, dict[str, str]]:
-    """Alert by alert, the rows of its section: the page has the runbook of the documentation on board, to the
-    letter (a test compares), and works where no other page does.
-    """
+    """The rows of each alert's section; the runbook is on board, for when no other page can be had."""
     text = resources.files(__package__).joinpath("runbook.md").read_text(encoding="utf-8")
     return {alert: dict(_ROW.findall(_LINK.sub(r"\1", body))) for alert, body in _SECTION.findall(text)}
 

@@ -69,9 +69,7 @@ class OperationSums:
         outage: str | None = None,
         at: float | None = None,
     ) -> None:
-        """`count` operations were made, `unknown` more may have been. `size`: bytes of those that were made.
-        `at`: when, if not in this minute.
-        """
+        """`count` operations of `size` bytes were made now, or `at` a time; `unknown` more may have been."""
         minute = int((self._clock.now() if at is None else at) // 60) * 60
         key = (namespace, entity, stage, kind, size_class, minute, outage)
         if not count:  # what may not have been carried is not paid for either

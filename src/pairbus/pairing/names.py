@@ -231,9 +231,7 @@ def id_text(message_id: object) -> str:
 
 
 def check_text(text: str) -> str:
-    """Refuse what no message, file or page can carry: bytes of a command line that were no text, or half of
-    a character.
-    """
+    """Refuse what no message, file or page can carry: bytes that are no text, or half of a character."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

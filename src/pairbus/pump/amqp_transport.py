@@ -62,12 +62,7 @@ class AmqpTransport:
     """One namespace, over one line."""
 
     def __init__(
-        self,
-        place: Place,
-        tokens: TokenSource,
-        *,
-        timeout: float = 10.0,
-        container_id: str = "pairbus-pump",
+        self, place: Place, tokens: TokenSource, *, timeout: float = 10.0, container_id: str = "pairbus-pump"
     ) -> None:
         """`timeout` is the deadline of a single answer. Does no I/O."""
         self.timeout = timeout

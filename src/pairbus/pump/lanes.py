@@ -92,11 +92,7 @@ class Lanes(Generic[H]):
     """The lanes of one backlog queue."""
 
     def __init__(
-        self,
-        destinations: Destinations,
-        *,
-        margin: float = 10.0,
-        lock_duration: float = 60.0,
+        self, destinations: Destinations, *, margin: float = 10.0, lock_duration: float = 60.0
     ) -> None:
         """`margin` is what must be left of a lock to send."""
         self._destinations = destinations

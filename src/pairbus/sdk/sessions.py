@@ -21,9 +21,7 @@ _AT_ONCE = 200
 async def purge_session(
     side: SdkSide, path: str, session: str, *, numbers: Collection[int], deferred: Sequence[int]
 ) -> None:
-    """Complete these messages of one session, those that are put aside too. One that somebody else has locked
-    is left alone.
-    """
+    """Complete these messages of one session, deferred ones too; what somebody else has locked stays."""
     async with side.make_client(retry_total=0) as client:
         try:
             async with _open(client, path, session) as receiver:

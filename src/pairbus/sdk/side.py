@@ -100,17 +100,13 @@ def side_keywords(shared: Mapping[str, Any] | None, own: Mapping[str, Any] | Non
 
 
 class SdkSide:
-    """How to reach one namespace: by connection string, or by host name and credential. The repr shows no
-    secret.
-    """
+    """How to reach one namespace: by connection string, or by host name and credential; shows no secret."""
 
     #: How many calls at once a sender takes.
     width = 1
 
     def __init__(self, address: str, credential: Any = None, *, keywords: Mapping[str, Any]) -> None:
-        """`address` is a connection string if no credential is given, else a host name; `keywords` go to the
-        SDK's client.
-        """
+        """`address` is a connection string, or with a credential a host name; `keywords` are the SDK's."""
         self.address = address
         self.credential = credential
         self.keywords = dict(keywords)
@@ -159,9 +155,7 @@ class SdkSide:
     def enclose(
         self, payloads: Sequence[bytes], message_id: Any, session_id: Any, partition_key: Any
     ) -> ServiceBusMessageBatch | None:
-        """A batch of messages that are encoded already, for the senders of this side; None if they are
-        better given the messages themselves.
-        """
+        """A batch of encoded messages for this side's senders; None if they rather take the messages."""
         return enclose(
             payloads,
             message_id=message_id,

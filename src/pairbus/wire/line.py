@@ -93,9 +93,7 @@ _reading = _ReadBuffer()
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a namespace listens; `tls` is None for a plain line. `by_way_of` is the host and port to connect
-    to instead, where there is something between us that passes all on.
-    """
+    """Where a namespace listens; `tls` is None for a plain line; `by_way_of`: where to connect instead."""
 
     host: str
     port: int
@@ -182,11 +180,7 @@ class AmqpLine(asyncio.BufferedProtocol):
     ) -> AmqpLine:
         """Open a connection; TransportError if that does not work in time."""
         line = cls(
-            place,
-            tokens,
-            clock=clock or SystemClock(),
-            container_id=container_id,
-            user_agent=user_agent,
+            place, tokens, clock=clock or SystemClock(), container_id=container_id, user_agent=user_agent
         )
         try:
             async with asyncio.timeout(timeout):
@@ -293,9 +287,7 @@ class AmqpLine(asyncio.BufferedProtocol):
     # -- tokens
 
     async def authorize(self, path: str, *, widely: bool = False) -> bool:
-        """See to it that a token for this entity is in force; `widely` tries one for the whole namespace
-        first. Whether it is that one.
-        """
+        """Have a token for this entity in force; `widely`: try one for all first. Whether it is that one."""
         if widely and self._is_wide:
             try:
                 await self._authorize(_WHOLE)

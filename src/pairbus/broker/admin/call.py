@@ -56,9 +56,7 @@ class AdminCall:
     authorize: Authorize | None = None
 
     def check_forwarding(self, settings: EntitySettings, current: EntitySettings | None = None) -> None:
-        """Who lets an entity forward needs Manage on the target as well: whoever may send to the one sends to
-        the other from then on. What was so before needs no right again.
-        """
+        """Manage on a new target is needed too: who may send to the entity then sends to the target."""
         for field, header in _FORWARDING.items():
             target, before = getattr(settings, field, None), getattr(current, field, None)
             if target is not None and target != before:

@@ -1,6 +1,7 @@
 """The `$cbs` node: a client puts a token for an entity, and the connection may then attach links to it."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pairbus import words
@@ -13,27 +14,19 @@ from .address import MOST_ADDRESS, LinkAddress, parse_address
 from .requests import FAILED, Answer, NodeRequest
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TokenNode:
     """Answers put-token requests of one connection."""
 
-    def __init__(
-        self,
-        *,
-        check: Callable[[str, str], Grant],
-        exists: Callable[[str], None],
-        is_down: Callable[[str], bool],
-        accept: Callable[[Grant, str], None],
-        meet: Callable[[str], str],
-    ) -> None:
-        """`check` turns token and path into a grant or raises TokenRejected; `exists` raises Refused for an
-        unknown path; `accept` is told what a token gives, and for which path; `meet` finds out from an
-        audience what the client calls this namespace.
-        """
-        self._check = check
-        self._exists = exists
-        self._is_down = is_down
-        self._accept = accept
-        self._meet = meet
+    #: Turns token and path into a grant, or raises TokenRejected.
+    check: Callable[[str, str], Grant]
+    #: Raises Refused for an unknown path.
+    exists: Callable[[str], None]
+    is_down: Callable[[str], bool]
+    #: Is told what a token gives, and for which path.
+    accept: Callable[[Grant, str], None]
+    #: Finds out from an audience what the client calls this namespace.
+    meet: Callable[[str], str]
 
     def __call__(self, request: NodeRequest) -> Answer:
         operation = request.properties.get("operation")
@@ -44,7 +37,7 @@ class TokenNode:
             return _answer(
                 400, "put-token needs the audience as application property 'name' and the token as the body."
             )
-        return self._put(parse_address(audience), token, self._meet(audience))
+        return self._put(parse_address(audience), token, self.meet(audience))
 
     def failure(self) -> Answer:
         """What is said when something goes wrong that nobody foresaw."""
@@ -52,17 +45,17 @@ class TokenNode:
 
     def _put(self, address: LinkAddress, token: str, host: str) -> Answer:
         path = address.path
-        if self._is_down(path):
+        if self.is_down(path):
             return _answer(401, "The token service is not available.")
         try:
-            grant = self._check(token, address.resource)
+            grant = self.check(token, address.resource)
             if path:
-                self._exists(path)
+                self.exists(path)
         except TokenRejected as rejected:
             return _answer(401, rejected.description)
         except Refused as refused:
             return _answer(404, refused.told_to(host))
-        self._accept(grant, address.resource)
+        self.accept(grant, address.resource)
         return _answer(202, "Accepted")
 
 

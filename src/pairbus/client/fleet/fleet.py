@@ -122,9 +122,7 @@ class Fleet:
         random: Callable[[], float],
         on_role: Callable[[str, PingRole | None], object],
     ) -> None:
-        """`interval` is that of pings, `on_role` hears who pings an entity,
-        None when nobody does any more. Does no I/O.
-        """
+        """`interval` is that of pings; `on_role` hears who pings an entity, None for nobody. Does no I/O."""
         self._open_line = open_line
         self._interval = interval
         self._timers = timers
@@ -156,9 +154,7 @@ class Fleet:
         self._begin()
 
     def join(self, path: str, told: Callable[[int], object]) -> None:
-        """An entity has failed over; `told` is called with what others say of it: how many good pings in a
-        row, or 0 for an answer that is none.
-        """
+        """An entity has failed over; `told` hears how many good pings in a row others had, 0: a bad one."""
         self._members[path_key(path)] = _Member(path, told, self._timers.now())
         self._begin()
         self._stir.set()

@@ -115,9 +115,7 @@ class Observer:
         """A backlog queue has left the rotation or come back."""
 
     def shipped(self, lag: float, waiting: int) -> None:
-        """A round of shipping has ended: records that are older than `lag` seconds are in the shared place,
-        and so many segments wait.
-        """
+        """A round of shipping has ended: what is older than `lag` seconds is there, so many segments wait."""
 
     def headroom_lacked(self, notice: HeadroomNotice) -> None:
         """A message was sent that would not fit a backlog queue as it is; told once an entity."""

@@ -326,9 +326,7 @@ class SpoolStore:
     # -- after a crash
 
     def load(self) -> None:
-        """Find the records of a process that is gone. A file that cannot be read is told of, and stays for
-        the next one who tries.
-        """
+        """Find the records of a process that is gone. A file that cannot be read is told of, and stays."""
         remove_drafts(self.directory)
         for path in sorted(spool_files(self.directory), key=lambda path: _FILE.fullmatch(path.name) is None):
             try:
@@ -405,9 +403,7 @@ def adopt_stores(parent: Path) -> list[SpoolStore]:
 
 
 def put_back(spool: Path, refused: Iterable[RefusedMessage]) -> int:
-    """Have messages that were refused sent again by the next client that begins: how many are not being sent
-    by somebody else already.
-    """
+    """Have refused messages sent again by the next client; how many nobody else is sending already."""
     store = SpoolStore.create(spool)
     try:
         return sum(map(store.claim, refused))

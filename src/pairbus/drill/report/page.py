@@ -42,9 +42,7 @@ _PATTERNS = (
 
 
 def render_drill(result: DrillResult, *, now: float, asked: Sequence[str] = ()) -> str:
-    """The whole page; `now` is when it is made, in Unix seconds, and `asked` what the command was asked for
-    beside the seed, if it is not the scenario alone.
-    """
+    """The whole page, made at `now` (Unix seconds); `asked`: the words of the command beside the seed."""
     style = resources.files(__package__).joinpath("drill.css").read_text(encoding="utf-8")
     sections = [
         _head(result, asked or (result.scenario,)),
