@@ -124,6 +124,12 @@ async def test_a_pair_begins_while_its_primary_is_silent(still: Scene, manual_ti
     await manual_timers.advance(5.0)
     await sending
     assert client.status().entities[0].sent["backlog"]["ok"] == 1
+    (warning,) = client.status().warnings
+    assert "has not answered this client once: if it is up, is this its address?" in warning
+    still.primary.faults.clear()
+    client.mark_path_healthy("orders")
+    await client.get_queue_sender("orders").send_messages(text("2"))
+    assert client.status().warnings == ()
 
 
 async def test_a_process_that_was_stopped_listens_before_it_fails_over(

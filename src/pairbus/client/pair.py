@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -16,7 +16,7 @@ from azure.core.exceptions import AzureError
 
 from pairbus.backlog.provisioner import Provisioner, ProvisioningReport
 from pairbus.clock import Clock
-from pairbus.options import SendAvailabilityOptions, StateChange
+from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
 from pairbus.pairing.failures import Failure, FailureKind, classify
 from pairbus.pairing.headroom import HeadroomWatch, batch_limit
 from pairbus.pairing.names import backlog_queue_names, path_key
@@ -354,8 +354,22 @@ class Pair:
             spool=None if self.spool is None else self.spool.status(),
             fleet=None if self.fleet is None else self.fleet.status(),
             records_lost=self._records.lost,
-            warnings=(*self.options.doubts, *(() if self._report is None else self._report.warnings)),
+            warnings=(
+                *self.options.doubts,
+                *(() if self._report is None else self._report.warnings),
+                *self._doubts_of_primary(),
+            ),
         )
+
+    def _doubts_of_primary(self) -> Iterator[str]:
+        """To send to the backlog is right in an outage, and hides a mistyped address as well."""
+        if not self._acquaintance.had_success and any(
+            entity.health.state is EntityState.FAILED_OVER for entity in self._entities.values()
+        ):
+            yield (
+                f"the primary, {self.primary.endpoint}, has not answered this client once: if it is up, is "
+                "this its address?"
+            )
 
     async def close(self) -> None:
         """Refuse what comes, give what is under way a moment, close all; no step that fails stops another."""
