@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .waiting import PATIENCE, PAUSE
+from .waiting import LONGEST_PAUSE, PATIENCE, PAUSE
 
 __all__ = ["Surroundings"]
 
 # pytest says in it what runs.
-PYTEST_VARIABLE = "PYTEST_CURRENT_TEST"
+PYTEST_VARIABLE = b"PYTEST_CURRENT_TEST"
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE)
 # Threads of libraries that keep what they have started until the process ends.
 LASTING = ("py4j.", "pyspark.")
@@ -35,14 +35,17 @@ LASTING = ("py4j.", "pyspark.")
 SHARED = re.compile(r"sdk_\d+|pairbus-decides-.+|Thread-\d+ \(_keep_alive\)")
 
 
-def variables() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != PYTEST_VARIABLE}
+def variables() -> dict[bytes, bytes]:
+    """As bytes, which nothing has to decode before and after each test."""
+    found = dict(os.environb)
+    found.pop(PYTEST_VARIABLE, None)
+    return found
 
 
-def set_variables(wanted: dict[str, str]) -> None:
+def set_variables(wanted: dict[bytes, bytes]) -> None:
     for name in variables().keys() - wanted.keys():
-        del os.environ[name]
-    os.environ.update(wanted)
+        del os.environb[name]
+    os.environb.update(wanted)
 
 
 def handlers() -> list[Any]:
@@ -78,6 +81,10 @@ def running_threads() -> set[threading.Thread]:
 def child_processes() -> set[int]:
     """Also those that have ended and that nobody has waited for. None where there is no /proc to tell it."""
     found: set[int] = set()
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:  # most tests start none, and a thread's children are a file to read
+        return found
     for file in Path("/proc/self/task").glob("*/children"):
         try:
             found.update(map(int, file.read_text(encoding="ascii").split()))
@@ -98,9 +105,10 @@ class Surroundings:
 
     def restore(self, *, patience: float = PATIENCE) -> list[str]:
         """Wait for what is about to end, end the rest as far as possible, and tell what that was."""
-        ends = time.monotonic() + patience
+        ends, pause = time.monotonic() + patience, PAUSE
         while (left := self._left()) and time.monotonic() < ends:
-            time.sleep(PAUSE)
+            time.sleep(pause)
+            pause = min(1.5 * pause, LONGEST_PAUSE)
         for child in child_processes() - self.children:
             os.kill(child, signal.SIGKILL)
         return [*left, *self._set_back()]
@@ -123,7 +131,7 @@ def describe_change(before: Any, after: Any) -> str:
     """Of variables only the names: a value may be a secret."""
     if isinstance(before, dict):
         names = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
-        return ", ".join(sorted(names))
+        return ", ".join(sorted(map(os.fsdecode, names)))
     return f"{after}, was {before}"
 
 

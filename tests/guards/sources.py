@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -17,7 +18,9 @@ SRC = ROOT / "src"
 @cache
 def parse(source: str) -> ast.Module:
     """The tree of a module's text. A dozen guards look at every module: each is parsed once."""
-    return ast.parse(source)
+    tree = ast.parse(source)
+    gc.freeze()  # it stays until the end; else the collector would walk over all trees again and again
+    return tree
 
 
 def python_files(directory: Path) -> list[Path]:
