@@ -134,7 +134,12 @@ FORMS = (
         ),
         times=3,
     ),
-    Form("syphon", "100,000 messages", tests("tests/spark"), {"PAIRBUS_SYPHON_MESSAGES": "100000"}),
+    Form(
+        "syphon",
+        "100,000 messages",
+        tests("tests/spark"),
+        {"PAIRBUS_SYPHON_MESSAGES": "100000", "PYSPARK_SUBMIT_ARGS": "pyspark-shell"},
+    ),
 )
 
 

@@ -48,6 +48,12 @@ pytest_plugins = ["pairbus.testing", "tests.jitter"]
 # The archive of classes that `make test` has made. Without it, Java would make one beside the tests.
 ARCHIVE = Path(sys.prefix) / "classes"
 os.environ.setdefault("PAIRBUS_CLASS_ARCHIVE", str(ARCHIVE) if any(ARCHIVE.glob("*.jsa")) else "off")
+# A query of a test is asked once, of a few rows: Spark takes longer to compile it than to interpret it. In
+# CI, and where the caller says otherwise, as `make soak` does, it compiles them as it does for everybody.
+IS_CI = os.environ.get("PAIRBUS_REQUIRE_ALL") == "1"
+INTERPRET = "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.codegen.factoryMode=NO_CODEGEN"
+if not IS_CI:
+    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"{INTERPRET} pyspark-shell")
 
 # How fast examples come says how busy the machine is, and nothing about the code. A run tries the same ones
 # as the run before, or nobody could tell a change that broke something from bad luck; `make soak` rolls dice.
@@ -134,7 +140,7 @@ def pytest_configure(config: pytest.Config) -> None:
         for tool in wanted
         if (tool is not ROOT_RIGHTS and tool.is_missing()) or tool.lacks_programs()
     )
-    if missing and os.environ.get("PAIRBUS_REQUIRE_ALL") == "1":
+    if missing and IS_CI:
         raise pytest.UsageError(f"PAIRBUS_REQUIRE_ALL=1, but not installed: {', '.join(missing)}")
 
 

@@ -13,14 +13,13 @@ import pytest
 from pairbus.broker import Broker
 from pairbus.broker.access.policies import ALL_CLAIMS, Policy, connection_string
 from pairbus.spark import PumpPair, open_session
+from tests.conftest import IS_CI
 from tests.object_places import credentials
 
 from .bus import OTHER_ENV, PRIMARY_ENV, SECONDARY_ENV, Bus
 from .traffic import QUEUES, SESSIONS, TOPICS
 
 NAMESPACES = {"contoso": PRIMARY_ENV, "contoso-dr": SECONDARY_ENV, "fabrikam": OTHER_ENV}
-# Every slot is a worker of Python, which takes a second of a processor to start. No test needs more of them.
-MASTER = "local[4,4]"
 SHORT_FORM = 10_000
 MESSAGES = int(os.environ.get("PAIRBUS_SYPHON_MESSAGES") or SHORT_FORM)
 # What needs Java processes of its own, or waits for long, is for the long form.
@@ -34,10 +33,12 @@ LONG_FORM = (
     "store_kills",
     "submit",
 )
-# Hosts that share nothing take eight processes of Java, a tenth of a run: CI has time for their short form.
-FOR_CI = ("hosts",)
+# Hosts that share nothing take eight processes of Java, a tenth of a run, and a cluster in one process takes
+# four: CI has time for their short form.
+FOR_CI = ("hosts", "executors")
 IS_LONG = MESSAGES > SHORT_FORM
-IS_CI = os.environ.get("PAIRBUS_REQUIRE_ALL") == "1"
+# Every slot is a worker of Python, which takes a second of a processor to start. No test needs more of them.
+MASTER = "local[4,4]" if IS_LONG else "local[2,4]"
 LEFT_OUT = () if IS_LONG else LONG_FORM if IS_CI else (*LONG_FORM, *FOR_CI)
 collect_ignore = [f"test_{name}.py" for name in LEFT_OUT]
 
