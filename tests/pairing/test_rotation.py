@@ -89,17 +89,6 @@ def test_a_sender_without_a_queue_begins_with_the_one_that_it_is_told() -> None:
     assert rotation.choose("orders", 2) != QUEUES[1]
 
 
-def test_a_closed_sender_is_forgotten() -> None:
-    rotation = make()
-    first = rotation.choose("orders", 0)
-    seen = set()
-    for _ in range(50):
-        rotation.forget("orders")
-        seen.add(rotation.choose("orders", 0))
-    assert len(seen) > 1
-    assert first in QUEUES
-
-
 def test_a_rotation_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         Rotation([], cool_down=1, random=random.random)

@@ -1,7 +1,6 @@
 """Who is or was connected to a namespace, and what they say of themselves.
 
-Counters name connections by a number. Here one finds which client that was: by its container id, its
-user agent or its address.
+Counters name connections by number; this tells which client it was: container id, user agent, address.
 """
 
 from collections import deque

@@ -1,7 +1,6 @@
 """What a program holds of one namespace of a broker: its connection strings, faults, counters and entities.
 
-Every method may be called from any thread; it does its work on the broker's event loop and returns when that
-is done.
+Every method may be called from any thread, and returns when the broker's event loop has done its work.
 """
 
 from collections.abc import Callable

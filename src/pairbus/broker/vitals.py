@@ -1,7 +1,6 @@
 """How a broker is, for whoever watches it: health, and metrics in the text format of Prometheus.
 
-Both are told to anybody who reaches the control address, so there is nothing in them but names of namespaces
-and entities, states and numbers.
+Whoever reaches the control address is told both: names of namespaces and entities, states, numbers.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """Log lines of the commands, on standard error: readable, or one JSON object a line.
 
-The library logs an event as a short text and hands its facts over in `extra={"fields": {…}}`; both formats
-show them.
+The library logs an event as a short text, its facts in `extra={"fields": {…}}`; both formats show them.
 """
 
 from __future__ import annotations

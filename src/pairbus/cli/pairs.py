@@ -1,7 +1,6 @@
 """Which pair a command works on: named in `pairbus.toml`, or by the names of two variables.
 
-Connection strings come out of environment variables alone. On a command line they would stand in the shell's
-history and in the list of processes.
+Connection strings come from variables alone: command lines stand in histories and lists of processes.
 """
 
 from __future__ import annotations

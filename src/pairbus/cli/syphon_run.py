@@ -1,7 +1,6 @@
 """`pairbus syphon run`: drain the backlog, tell of it meanwhile, and sum it up.
 
-Signals are handled from the start: a stop that comes while Spark starts is obeyed once it has. A second
-Ctrl-C ends the program at once.
+Signals count from the start: a stop is obeyed once Spark has started, a second Ctrl-C ends all at once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What is left when a drill is over: what lies in queues and dead letters, looked at with the SDK, and what
-clients have recorded of the ways of their messages.
-"""
+"""What is left when a drill is over: what lies in queues and dead letters, and what clients recorded."""
 
 from __future__ import annotations
 

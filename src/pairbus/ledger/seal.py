@@ -1,7 +1,6 @@
 """Sealed files: an object of JSON that carries the hash of the rest of itself, so that an edit shows.
 
-Everything counts, spaces too: there is one way to write an object, and what was written otherwise is no
-sealed file.
+Everything counts, spaces too: what is not written in the one way to write an object is no sealed file.
 """
 
 from __future__ import annotations

@@ -95,10 +95,6 @@ class Rotation:
         """The queue answers again: it is back before the end of its cool-down."""
         self._queues[queue].out_until = None
 
-    def forget(self, sender: Hashable) -> None:
-        """The sender is closed. One that fails back keeps its choice, and so the order of its messages."""
-        self._choices.pop(sender, None)
-
     def usable(self, now: float) -> list[str]:
         """The queues in the rotation, in their order."""
         return [entry.name for entry in self._queues.values() if entry.is_usable(now)]

@@ -69,11 +69,6 @@ class PumpSummary:
     #: Why nothing was moved for a while though there is something to move; None if that is not so.
     stall: str | None = None
 
-    @property
-    def rate(self) -> float:
-        """Messages moved a second."""
-        return self.moved / self.seconds if self.seconds > 0 else 0.0
-
 
 @dataclass(slots=True)
 class PumpTally:

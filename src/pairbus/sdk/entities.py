@@ -1,7 +1,4 @@
-"""Entities of a namespace through the official administration client: listed, shown, created, deleted.
-
-What comes out is plain, for tables and JSON; what goes wrong is an error whose text says what to mend.
-"""
+"""Entities through the official administration client, as plain values; its errors say what to mend."""
 
 from __future__ import annotations
 

@@ -272,8 +272,7 @@ def _last_marks(writers: pa.Table) -> pa.Table:
 class DayDraft:
     """What one task writes of a day: rows, taken as they come, and their brief; whole or not at all."""
 
-    def __init__(self, directory: Path, writer: parquet.ParquetWriter, *, now: float) -> None:
-        self._directory = directory
+    def __init__(self, writer: parquet.ParquetWriter, *, now: float) -> None:
         self._writer = writer
         self._now = now
         self._briefs: list[Brief] = []
@@ -286,7 +285,7 @@ class DayDraft:
         directory.mkdir(parents=True, exist_ok=True)
         file = directory / f".part-{part:05d}-{secrets.token_hex(4)}"
         with parquet.ParquetWriter(file, schema) as writer:
-            draft = cls(directory, writer, now=now)
+            draft = cls(writer, now=now)
             yield draft
         write_brief(join_briefs(draft._briefs, now=now), directory, part=part)
         file.replace(directory / f"part-{part:05d}.parquet")

@@ -1,7 +1,6 @@
 """Where the pumps of a syphon run: in the tasks of Spark, or in this process.
 
-What an engine does not decide: which queues there are, who may pump, what is told of it. The syphon does, and
-the leash holds the pumps of every engine alike.
+Which queues there are, who may pump and what is told is the syphon's; the leash holds all pumps alike.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The ledger as a bill reads it: the briefs of its days, and the rows of what has none.
 
-Without a brief are days that version 0.1.0 has written, and the objects of a store. Their rows are summed up
-each time, by the same rules.
+Days of version 0.1.0 and objects of a store have no brief: their rows are summed up each time.
 """
 
 from __future__ import annotations

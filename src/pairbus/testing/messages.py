@@ -1,6 +1,4 @@
-"""What is in a queue, for the assertions of a test: looked at inside the broker, so that nothing is counted,
-locked or taken by it.
-"""
+"""What is in a queue, for assertions: seen inside the broker, so nothing is counted, locked or taken."""
 
 from __future__ import annotations
 

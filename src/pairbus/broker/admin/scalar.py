@@ -1,7 +1,4 @@
-"""How single settings are read from and written to the text of an element.
-
-A reader raises ValueError with a text that says what would be right.
-"""
+"""How single settings are read and written as text; the ValueError of a reader says what would be right."""
 
 from __future__ import annotations
 

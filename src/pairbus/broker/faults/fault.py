@@ -1,7 +1,4 @@
-"""One fault: what goes wrong, where, from when and until when.
-
-A fault is data. It is asked about a moment (`now` is an argument) and answers; it never acts.
-"""
+"""One fault as data: what goes wrong, where and when. It is asked about a moment, `now`, and never acts."""
 
 import math
 from collections.abc import Mapping

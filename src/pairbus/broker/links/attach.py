@@ -1,6 +1,4 @@
-"""What happens when a client attaches a link: find the node, check the claim, put an endpoint behind the
-link, or refuse.
-"""
+"""What happens when a client attaches a link: node, claim, an endpoint behind the link; or a refusal."""
 
 import itertools
 import logging

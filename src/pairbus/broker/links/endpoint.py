@@ -1,6 +1,4 @@
-"""What stands behind a link: it is told what happens on it. Each kind of endpoint minds what concerns it; the
-rest passes it by.
-"""
+"""What stands behind a link: each kind of endpoint minds what concerns it of all that happens there."""
 
 from collections import deque
 

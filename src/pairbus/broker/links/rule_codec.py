@@ -1,7 +1,6 @@
 """Rules as the management node speaks of them: described lists, as the JavaScript SDK sends and expects them.
 
-The numbers are Microsoft's. Those of filters have one zero fewer than those of rules and actions; that is no
-slip of ours.
+The numbers are Microsoft's. Those of filters have one zero fewer than the others; that is no slip of ours.
 """
 
 from typing import Any

@@ -1,6 +1,4 @@
-"""Calls the application's callback on a thread of its own: in order, once a change, and never on the event
-loop.
-"""
+"""Calls the application's callback: on a thread of its own, never on the loop, in order, once a change."""
 
 from __future__ import annotations
 

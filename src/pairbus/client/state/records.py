@@ -1,7 +1,4 @@
-"""Redirect records: what went to which backlog queue, so that a later check can name what is missing.
-
-`SegmentRecords` keeps them on the disk of this machine. Sends that end at the same time share one write.
-"""
+"""Redirect records: what went to which backlog queue, so that a later check can name what is missing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Application properties as texts with the names of their types, read quickly.
 
-What nearly all properties are made of, short texts, whole numbers, doubles and booleans, is read where it
-stands; whatever else there is goes through the codec.
+Short texts, numbers and booleans, nearly all that there is, are read in place; the rest is decoded.
 """
 
 from __future__ import annotations
