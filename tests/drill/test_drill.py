@@ -17,12 +17,14 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusClient
 
+from pairbus.broker.faults.plan import FaultStep
 from pairbus.drill.picture import Display
 from pairbus.drill.play import play
 from pairbus.drill.result import DrillResult
 from pairbus.drill.scenario import Scenario, parse_scenario
 from pairbus.drill.stage import DrillStage
 from pairbus.errors import ConfigurationError
+from pairbus.options import EntityState
 from tests.cli.process import call
 from tests.guards.sources import ROOT
 from tests.processes import killed_at_end
@@ -223,6 +225,13 @@ def played() -> Played:
         thief.stages.append(stage)
         return enter(stage)
 
+    take = DrillStage.take_step
+
+    async def answer_late(stage: DrillStage, step: FaultStep) -> float | None:
+        told = await take(stage, step)
+        await asyncio.sleep(0.3)
+        return told
+
     async def play_all() -> list[DrillResult]:
         dramas = ((SHOP, thief), (BOTH_DOWN, Display()), (FULL, Display()))
         plays = (
@@ -235,6 +244,7 @@ def played() -> Played:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DrillStage, "__enter__", remember)
+        patch.setattr(DrillStage, "take_step", answer_late)
         robbed, both_down, full = asyncio.run(play_all())
     return Played(robbed, thief.stolen, both_down, full)
 
@@ -247,6 +257,14 @@ def test_a_message_that_is_stolen_from_the_backlog_is_named(played: Played) -> N
     lost = [one.message_id for one in result.verdict.unaccounted if one.fate == "lost"]
     assert lost == [played.stolen]
     assert played.stolen in failures(result)[0]
+
+
+def test_no_client_notices_a_fault_before_it_is_said_to_begin(played: Played) -> None:
+    """Also where the word that it is set comes late: how long a failover takes counts from there."""
+    (fault,) = played.robbed.faults
+    away = [span for span in played.robbed.states if span.state != EntityState.HEALTHY.value]
+    assert away
+    assert min(span.begins for span in away) >= fault.begins
 
 
 def test_with_both_sides_down_the_spool_takes_the_messages(played: Played) -> None:

@@ -161,10 +161,11 @@ class Conductor:
             await self._sleep_until(step.at)
             if step.at > 0:  # an outage, not a start in one, however slowly this machine begins
                 await self._wait(self._applications.have_reached_primary, _GRACE)
+            begins = self._recorder.now()  # first: clients notice it before we are told that it is set
             duration = await self._stage.take_step(step)
-            self._note_step(step, duration)
+            self._note_step(step, duration, begins)
 
-    def _note_step(self, step: FaultStep, duration: float | None) -> None:
+    def _note_step(self, step: FaultStep, duration: float | None, begins: float) -> None:
         now = self._recorder.now()
         if step.kind == CLEAR:
             self._cut_faults(now, namespace=step.namespace, entity=step.entity)
@@ -174,7 +175,7 @@ class Conductor:
             namespace=step.namespace,
             kind=step.kind,
             entity=step.entity,
-            begins=now,
+            begins=begins,
             ends=_FOR_EVER if duration is None else now + duration,
         )
         self._recorder.faults.append(span)
