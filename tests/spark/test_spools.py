@@ -11,7 +11,7 @@ from azure.servicebus import ServiceBusMessage
 import tests.client
 from pairbus.client.state.directory import spool_dir
 from pairbus.client.state.spool_aside import keep_damaged, keep_refused
-from pairbus.spark.spools import read_spools
+from pairbus.spark.verdict import read_spools
 
 VERSION_0_1_0 = Path(tests.client.__file__).parent / "version_0_1_0"
 

@@ -19,11 +19,12 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -31,7 +32,11 @@ from pyspark.sql import functions as F
 from pairbus.backlog.backlog import Backlog
 from pairbus.backlog.discovery import Discovery, discover_now
 from pairbus.backlog.served_queue import ServedQueue
+from pairbus.client.state.directory import spool_dir
 from pairbus.client.state.records import UNANSWERED, UNKNOWN
+from pairbus.client.state.spool_aside import list_damaged, list_refused
+from pairbus.client.state.spool_store import newer_directories
+from pairbus.client.state.spool_survey import list_unreadable, list_waiting
 from pairbus.errors import ConfigurationError
 from pairbus.ledger.chain import moment
 from pairbus.ledger.receipts import KIND as RECEIPTS
@@ -45,7 +50,6 @@ from .leash.epochs import Shard, deal
 from .peeking import SEEN_DDL, peek_shards
 from .receipts import ReceiptsRead, adopt_all, read_receipts
 from .redirects import pair_of, read_redirects
-from .spools import read_spools
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -306,3 +310,30 @@ def _tell(reckoned: DataFrame, *, refused: int, gaps: tuple[str, ...], notes: tu
         gaps=gaps,
         notes=notes,
     )
+
+
+class SpoolsRead(NamedTuple):
+    """What spools say of messages that were taken and went nowhere: how many were refused, gaps, notes."""
+
+    refused: int
+    gaps: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def read_spools(states: Sequence[Path]) -> SpoolsRead:
+    """The spools of these state directories."""
+    gaps: list[str] = []
+    notes: list[str] = []
+    refused = 0
+    for state in states:
+        refused += len(list_refused(state))
+        gaps += [f"{one.size:,} bytes of the spool cannot be read: {one.file}" for one in list_damaged(state)]
+        spool = spool_dir(state)
+        gaps += [
+            f"{size:,} bytes of the spool cannot be read: {file}"
+            for file, size in list_unreadable(spool, now=time.time())
+        ]
+        gaps += [f"{path} was written by a newer version of pairbus" for path in newer_directories(spool)]
+        if waiting := len(list_waiting(spool)):
+            notes.append(f"{waiting:,} messages wait in {spool}, and went nowhere yet")
+    return SpoolsRead(refused, tuple(gaps), tuple(notes))

@@ -18,14 +18,22 @@ from typing import Any, cast
 
 from azure.servicebus.exceptions import ServiceBusError
 
-from pairbus import words
+from pairbus import conditions, words
 from pairbus.amqp.errors import EncodeError
 from pairbus.amqp.types import Array
 from pairbus.clock import SystemClock
 from pairbus.plumbing.tasks import look_away
-from pairbus.sdk.privates import ErrorLevel, LinkLimits, sdk_request_error
+from pairbus.sdk.privates import ErrorLevel, LinkLimits, sdk_error, sdk_request_error, sdk_token_error
 from pairbus.wire.answers import SendAnswer
-from pairbus.wire.errors import CONNECTION_LOST, TransportError, is_denial
+from pairbus.wire.errors import (
+    CONNECTION_LOST,
+    SUSPECTED,
+    UNANSWERED,
+    TokenMissing,
+    TokenRefused,
+    TransportError,
+    is_denial,
+)
 from pairbus.wire.line import AmqpLine, Place
 from pairbus.wire.links import BATCH_FORMAT, SenderLink
 from pairbus.wire.requests import RequestLink
@@ -34,8 +42,14 @@ from pairbus.wire.tokens import TokenSource
 
 from .batch import EncodedBatch
 from .encoding import Routing, encode_message, routing_of, scheduled_copy
-from .refusals import as_sdk_error
 
+# The SDK's words for what has no name in AMQP.
+_WORDS = {
+    CONNECTION_LOST: conditions.SOCKET_ERROR,
+    UNANSWERED: conditions.SOCKET_ERROR,
+    # Which of several messages it was that made the peer detach the link is not known.
+    SUSPECTED: conditions.DETACH_FORCED,
+}
 # Longer than any caller waits: its own deadline comes first.
 _PATIENCE = 300.0
 # What the SDK takes for the largest where a link does not tell.
@@ -264,3 +278,18 @@ def _named(routing: Routing) -> dict[str, Any]:
 
 def _level(line: AmqpLine | None) -> ErrorLevel:
     return "connection" if line is None or line.lost is not None else "link"
+
+
+def as_sdk_error(error: TransportError, level: ErrorLevel) -> ServiceBusError:
+    """Our error as the exception of the SDK, with ours and its causes behind it."""
+    if isinstance(error, TokenRefused):
+        raised = sdk_token_error(error.status, error.description)
+    elif isinstance(error, TokenMissing) and isinstance(error.__cause__, Exception):
+        cause = error.__cause__
+        raised = ServiceBusError(message=f"Handler failed: {cause}.", error=cause)
+    else:
+        word = _WORDS.get(error.condition)
+        where: ErrorLevel = "connection" if word == conditions.SOCKET_ERROR else level
+        raised = sdk_error(where, word or error.condition, error.description)
+    raised.__cause__ = error
+    return raised
