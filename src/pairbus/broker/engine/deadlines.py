@@ -72,6 +72,16 @@ class Deadlines(Generic[DeadlineKey]):
         else:
             self._opened.pop(key, None)
 
+    def remove_all(self, when: float, keys: Sequence[DeadlineKey]) -> None:
+        """The same for some that would have been due together."""
+        second = int(when)
+        bucket = self._buckets.get(second)
+        for key in keys:
+            if bucket is None or bucket.pop(key, None) is None:
+                self._opened.pop(key, None)
+        if bucket is not None and not bucket:
+            del self._buckets[second]
+
     def pop_due(self, now: float) -> Iterator[DeadlineKey]:
         """Take off what is due, in order of time. More may be added and removed meanwhile."""
         opened = self._opened

@@ -7,13 +7,17 @@ is held as long as its session is.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 
 from .breath import breathe
 from .deadlines import Deadlines
 from .message import StoredMessage
 from .sessions import MessageSession
 from .shelf import Shelf
+
+_end = attrgetter("locked_until")
 
 
 class Locks:
@@ -49,16 +53,40 @@ class Locks:
         else:
             held.held[message.sequence_number] = message
 
+    def add_all(
+        self, messages: Mapping[int, StoredMessage], until: float, held: MessageSession | None
+    ) -> None:
+        """Lock messages together, which have their tokens already and come by the numbers that these are."""
+        self._by_token.update(messages)
+        numbers = []
+        for message in messages.values():
+            message.locked_until = until
+            numbers.append(message.sequence_number)
+        if held is not None:
+            held.held.update(zip(numbers, messages.values(), strict=True))
+        elif numbers:
+            self._ends.add_all(until, numbers)
+
     def release(self, message: StoredMessage) -> StoredMessage:
         """Unlock a message before its time."""
         assert message.lock_token is not None
         del self._by_token[message.lock_token.int]
         return self._unlock(message)
 
-    def take(self, token: uuid.UUID) -> StoredMessage | None:
-        """Unlock the message that is locked by this token, unless that is lost."""
-        message = self._by_token.pop(token.int, None)
-        return None if message is None else self._unlock(message)
+    def take_all(self, tokens: Sequence[uuid.UUID]) -> list[StoredMessage | None]:
+        """Unlock the messages that are locked by these tokens; None stands for a token that is lost."""
+        pop = self._by_token.pop
+        found = [pop(token.int, None) for token in tokens]
+        taken = [message for message in found if message is not None]
+        if self._shelf.sessions is not None:
+            for message in taken:
+                self._unlock(message)
+            return found
+        for until, group in groupby(taken, key=_end):
+            self._ends.remove_all(until, [message.sequence_number for message in group])
+        for message in taken:
+            message.lock_token = None
+        return found
 
     def _unlock(self, message: StoredMessage) -> StoredMessage:
         message.lock_token = None

@@ -7,8 +7,7 @@ Theory of operation:
 2. Receive under peek-lock: the message with the smallest number that waits is locked and named by a fresh
    token. Receive and delete: it is removed. Nothing else removes a message but complete, its expiry, and
    the way to the dead letters.
-3. A lock ends by settlement, by its time, or with its session. A token that is not in the books any more is
-   lost; it is not told why.
+3. A lock ends by settlement, by its time, or with its session. A token that is not in the books is lost.
 
        settlement    delivery count    then
        complete      -                 the message is gone
@@ -24,9 +23,8 @@ Theory of operation:
 5. In a queue with sessions, messages are only received under a session's lock, in order, and live under
    that lock instead of one of their own. The sub-queues of such a queue know no sessions.
 6. A deferred message that is received, and not completed, is deferred again.
-7. Everything costs the logarithm of the queue's length at most, on average.
-
-Its parts keep the books: `stock` of what waits and expires, `locks`, `exits`, and those of every entity.
+7. Everything costs the logarithm of the queue's length at most, on average. Its parts keep the books: `stock`
+   of what waits and expires, `locks`, `exits`, and those of every entity.
 """
 
 from __future__ import annotations
@@ -264,22 +262,24 @@ class MessageQueue(Entity):
         held = None if session is None else self._held_session(session)
         line = self._stock.line if held is None else held.line
         until = now + self._lock_duration if session is None else session.locked_until
-        next_token = self._context.next_token
-        deliveries: list[Handout] = []
-        while len(deliveries) < limit and (message := self._stock.next(line)) is not None:
-            breathe()
-            if message.expires_at is not None and message.expires_at <= now:
-                self._expire(message, now)
-            elif at_hand and not isinstance(message.held, Content):
-                self._stock.stand(message)
-                break
-            elif delete:
-                self._take_out(message)
-                deliveries.append(Handout(message, None, 0.0))
-            else:
-                token = next_token()
-                self._locks.add(message, token, until, held)
-                deliveries.append(Handout(message, token, until))
+        deliveries, locked = list[Handout](), dict[int, StoredMessage]()
+        try:
+            while len(deliveries) < limit and (message := self._stock.next(line)) is not None:
+                breathe()
+                if message.expires_at is not None and message.expires_at <= now:
+                    self._expire(message, now)
+                elif at_hand and not isinstance(message.held, Content):
+                    self._stock.stand(message)
+                    break
+                elif delete:
+                    self._take_out(message)
+                    deliveries.append(Handout(message, None, 0.0))
+                else:
+                    token = self._context.next_token()
+                    locked[token.int], message.lock_token = message, token
+                    deliveries.append(Handout(message, token, until))
+        finally:  # whatever happens, no message has a token that nobody knows
+            self._locks.add_all(locked, until, held)
         if held is None and not delete:
             self._wake_at(until)
         return deliveries
@@ -352,7 +352,7 @@ class MessageQueue(Entity):
     def complete_all(self, tokens: Sequence[uuid.UUID], now: float) -> list[Refused | None]:
         """Complete each of them for itself; why it is refused, where it is."""
         self.accessed_at = now
-        found = [self._locks.take(token) for token in tokens]
+        found = self._locks.take_all(tokens)
         self._take_all_out([message for message in found if message is not None])
         return [self.lost() if message is None else None for message in found]
 

@@ -1,6 +1,7 @@
 """What stands behind a link: each kind of endpoint minds what concerns it of all that happens there."""
 
 from collections import deque
+from itertools import islice, repeat
 
 from pairbus import conditions
 from pairbus.amqp.errors import DecodeError
@@ -65,18 +66,18 @@ def take_run(first: TransferReceived, todo: deque[ProtocolEvent]) -> list[Transf
     run = [first]
     if first.message_format or first.view is not None or first.state is not None:
         return run
-    while todo and len(run) < MOST_IN_RUN:
-        event = todo[0]
+    link = first.link
+    for event in islice(todo, MOST_IN_RUN - 1):
         if (
             type(event) is not TransferReceived
-            or event.link is not first.link
+            or event.link is not link
             or event.message_format
             or event.view is not None
             or event.state is not None
         ):
             break
         run.append(event)
-        todo.popleft()
+    _drop(todo, len(run) - 1)
     return run
 
 
@@ -85,18 +86,23 @@ def take_completions(first: Settled, todo: deque[ProtocolEvent]) -> list[Settled
     run = [first]
     if type(first.state) is not Accepted or len(first.delivery_ids) != 1:
         return run
-    while todo and len(run) < MOST_IN_RUN:
-        event = todo[0]
+    link = first.link
+    for event in islice(todo, MOST_IN_RUN - 1):
         if (
             type(event) is not Settled
-            or event.link is not first.link
+            or event.link is not link
             or type(event.state) is not Accepted
             or len(event.delivery_ids) != 1
         ):
             break
         run.append(event)
-        todo.popleft()
+    _drop(todo, len(run) - 1)
     return run
+
+
+def _drop(todo: deque[ProtocolEvent], count: int) -> None:
+    for _ in repeat(None, count):
+        todo.popleft()
 
 
 def whole_payload(event: TransferReceived) -> Blob:
