@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from decimal import Decimal
 from html import escape
 from html.parser import HTMLParser
 
@@ -92,7 +93,11 @@ def test_it_can_be_read_on_a_phone_in_the_dark_and_aloud(report: Report) -> None
     assert 'name="viewport" content="width=device-width' in page
     assert "prefers-color-scheme: dark" in page
     # Whatever is as wide as it has to be can be scrolled by itself, by keyboard too, and says what it is.
-    for tag in ('<table class="numbers"><caption>', '<div class="plot"><svg'):
+    for tag in (
+        '<table class="numbers"><caption>',
+        '<table class="told"><caption>',
+        '<div class="plot"><svg',
+    ):
         assert page.count(tag) == len(
             re.findall(rf'tabindex="0" role="region" aria-label="[^"]+">{tag}', page)
         )
@@ -133,3 +138,12 @@ def test_entities_of_several_pairs_are_told_apart(report: Report) -> None:
     for pair in ("contoso", "fabrikam"):
         assert f"{pair}: {escape(share.name)}" in page
     assert ": orders" not in render_page(replace(report, by_pair=pairs[:1]), now=NOON)
+
+
+def test_what_is_little_is_not_shown_as_nothing(report: Report) -> None:
+    little = [replace(share, cost=Decimal("0.0000004")) for share in report.by_stage]
+    brief = [replace(one, ends=one.begins + 8.0) for one in report.outages]
+    page = render_page(replace(report, by_stage=little, outages=brief), now=NOON)
+    assert "&lt; 0.000001" in page
+    assert "0.000000<" not in page
+    assert "<td>8 s</td>" in page

@@ -21,6 +21,8 @@ _MOST_ENTITIES = 15
 # A chart of less would have slots as wide as a hand.
 _FEWEST_SLOTS = 12
 _HEIGHT = 224
+# What is less than that is something all the same.
+_LEAST = Decimal("0.000001")
 _LOOKS = {stage.words: stage.traits.look for stage in Stage}
 
 
@@ -176,7 +178,7 @@ def _alternatives(report: Report) -> str:
     rows = [(other.name, _money(other.cost), other.note) for other in report.alternatives]
     rows.insert(0, ("this pair", _money(report.total), "what was billed"))
     return "<h2>What other ways would have cost</h2>" + draw_table(
-        ("way", "cost", "what it is"), rows, caption="cost of other ways"
+        ("way", "cost", "what it is"), rows, caption="cost of other ways", style="told"
     )
 
 
@@ -185,7 +187,10 @@ def _transfer(report: Report) -> str:
         return ""
     rows = [(one.region, one.direction, _size(one.bytes), ", ".join(one.stages)) for one in report.transfer]
     return "<h2>Bytes by region and direction</h2>" + draw_table(
-        ("region", "direction", "bytes", "stages"), rows, caption="bytes by region and direction"
+        ("region", "direction", "bytes", "stages"),
+        rows,
+        caption="bytes by region and direction",
+        style="told",
     )
 
 
@@ -229,6 +234,8 @@ def _table(what: str, shares: Sequence[Share]) -> str:
 def _money(amount: Decimal) -> str:
     if amount == 0 or amount >= 1:
         return f"{amount:,.2f}"
+    if amount < _LEAST:
+        return f"< {_LEAST:f}"
     return f"{amount:.4f}" if amount >= Decimal("0.01") else f"{amount:.6f}"
 
 
@@ -238,7 +245,9 @@ def _moment(at: float) -> str:
 
 def _duration(seconds: float) -> str:
     hours, rest = divmod(round(seconds), 3600)
-    return f"{hours} h {rest // 60:02d} min" if hours else f"{rest // 60} min {rest % 60:02d} s"
+    if hours:
+        return f"{hours} h {rest // 60:02d} min"
+    return f"{rest // 60} min {rest % 60:02d} s" if rest >= 60 else f"{rest} s"
 
 
 def _size(number: int) -> str:
