@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.amqp.errors import UsageError
 from pairbus.amqp.events import Closed, LinkAttached, LinkDetached, LinkFlowed, Settled, TransferReceived
-from pairbus.amqp.frames import decode_performative, encode_frame
+from pairbus.amqp.frames import encode_frame
 from pairbus.amqp.limits import CodecLimits
 from pairbus.amqp.link import Link, LinkState
 from pairbus.amqp.performatives import (
@@ -28,13 +30,20 @@ from pairbus.amqp.performatives import (
 from pairbus.amqp.pieces import Pieces
 from pairbus.amqp.serials import MASK
 from pairbus.amqp.types import Symbol, ULong
-from pairbus.conditions import DETACH_FORCED, INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, NOT_FOUND, RESOURCE_LIMIT
+from pairbus.conditions import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, NOT_FOUND, RESOURCE_LIMIT
 from tests.amqp.peer import Peer
 from tests.amqp.wire import Wire
 
 
 def _link(peer: Peer) -> Link:
     return peer.event(LinkAttached).link
+
+
+def _flow(**fields: Any) -> Flow:
+    """Of the first link, whose session has sent and received nothing."""
+    return Flow(
+        next_incoming_id=0, incoming_window=9, next_outgoing_id=0, outgoing_window=9, handle=0, **fields
+    )
 
 
 # Attaching
@@ -199,17 +208,7 @@ def test_draining_uses_up_the_credit() -> None:
 
 def test_draining_without_credit_is_answered() -> None:
     peer = Peer().open().begin().attach(receiver=True)
-    flow = Flow(
-        next_incoming_id=0,
-        incoming_window=9,
-        next_outgoing_id=0,
-        outgoing_window=9,
-        handle=0,
-        delivery_count=0,
-        link_credit=0,
-        drain=True,
-    )
-    peer.send(flow)
+    peer.send(_flow(delivery_count=0, link_credit=0, drain=True))
     _link(peer).drained()
     peer.collect()
     answer = peer.answer(Flow)
@@ -419,151 +418,11 @@ def test_settled_messages_are_not_remembered() -> None:
     assert not other.unsettled_received
 
 
-# Detaching
-
-
-def test_detaching_is_confirmed_once() -> None:
-    wire = Wire().open()
-    session, other = wire.begin()
-    link, answer = wire.attach(session, sender=True, credit=5)
-    link.send(b"m", tag=b"1")
-    link.detach()
-    link.detach()
-    wire.pump()
-    assert wire.client_all(LinkDetached) == [LinkDetached(link, True, None)]
-    assert wire.server_all(LinkDetached) == [LinkDetached(answer, True, None)]
-    assert link.state is answer.state is LinkState.DETACHED
-    assert session.links == other.links == []
-    assert not session.unsettled_sent
-    assert not other.unsettled_received
-
-
-def test_a_forced_detach_tells_its_reason() -> None:
-    wire = Wire().open()
-    session, _ = wire.begin()
-    link, answer = wire.attach(session, sender=False)
-    answer.detach(AmqpError(DETACH_FORCED, "the queue is gone", {Symbol("k"): 1}))
-    wire.pump()
-    assert wire.client_event(LinkDetached) == LinkDetached(
-        link, True, AmqpError(DETACH_FORCED, "the queue is gone", {Symbol("k"): 1})
-    )
-
-
-def test_a_suspension_is_answered_with_one() -> None:
-    peer = Peer().open().begin().attach()
-    peer.send(Detach(0, False))
-    assert peer.answer(Detach) == Detach(0, False)
-    assert not peer.event(LinkDetached).closed
-
-
-def test_flows_that_cross_our_detach_are_passed_over() -> None:
-    peer = Peer().open().begin().attach(receiver=True)
-    _link(peer).detach()
-    flow = Flow(next_incoming_id=0, incoming_window=9, next_outgoing_id=0, outgoing_window=9, handle=0)
-    peer.send(flow)
-    assert not peer.all_events(LinkFlowed)
-    assert not peer.all_events(Closed)
-
-
-def test_both_sides_may_detach_at_once() -> None:
-    wire = Wire().open()
-    session, _ = wire.begin()
-    link, answer = wire.attach(session, sender=True)
-    link.detach()
-    answer.detach()
-    wire.pump()
-    assert len(wire.client_all(LinkDetached)) == len(wire.server_all(LinkDetached)) == 1
-    assert not wire.client_all(Closed)
-
-
-def test_a_peer_that_detaches_before_our_answer_gets_both() -> None:
-    peer = Peer().open().begin().attach(accept=False)
-    peer.send(Detach(0, True))
-    assert [type(answer) for _, answer, _ in peer.answers[-2:]] == [Attach, Detach]
-    assert peer.answer(Attach).target is None
-    before = len(peer.answers)
-    _link(peer).accept(initial_credit=5)
-    _link(peer).refuse(AmqpError(NOT_FOUND))
-    peer.collect()
-    assert len(peer.answers) == before
-
-
-def test_giving_up_before_the_answer() -> None:
-    wire = Wire().open()
-    session, _ = wire.begin()
-    link = session.attach(name="x", role_sender=True, source=Source("a"), target=Target("b"))
-    link.detach()
-    wire.pump()
-    assert not wire.client_all(LinkAttached)
-    assert wire.client_all(LinkDetached) == [LinkDetached(link, True, None)]
-    assert wire.client.link_count == wire.server.link_count == 0
-    again, _ = wire.attach(session, sender=True, name="x", credit=1)
-    assert again.sendable == 1
-
-
-def test_messages_held_for_a_link_that_is_over_are_dropped() -> None:
-    peer = Peer().open().begin(window=0).attach(receiver=True)
-    peer.attach(receiver=True, handle=1, name="other")
-    gone, stays = (event.link for event in peer.all_events(LinkAttached))
-    gone.send(b"gone", tag=b"1")
-    stays.send(b"stays", tag=b"2")
-    gone.detach()
-    peer.send(Flow(next_incoming_id=0, incoming_window=9, next_outgoing_id=0, outgoing_window=9))
-    sent = [payload for _, answer, payload in peer.answers if isinstance(answer, Transfer)]
-    assert sent == [b"stays"]
-
-
-def test_a_handle_is_used_again() -> None:
-    wire = Wire().open()
-    session, _ = wire.begin()
-    for number in range(10):
-        link, _ = wire.attach(session, sender=True, name=str(number), credit=1)
-        assert link.handle == 0
-        link.send(b"m", tag=b"1")
-        link.detach()
-        wire.pump()
-    assert len(wire.server_all(TransferReceived)) == 10
-
-
 def test_a_credit_beyond_32_bits_is_as_much_as_can_be_told() -> None:
     """A receiver that says to have come further than we have, and asks to be told what we know."""
     peer = Peer().open().begin().attach(receiver=True)
-    flow = Flow(
-        next_incoming_id=0,
-        incoming_window=9,
-        next_outgoing_id=0,
-        outgoing_window=9,
-        handle=0,
-        delivery_count=7,
-        link_credit=0xFFFFFFFF,
-        echo=True,
-    )
-    peer.send(flow)
+    peer.send(_flow(delivery_count=7, link_credit=0xFFFFFFFF, echo=True))
     assert peer.answer(Flow).link_credit == _link(peer).credit == 0xFFFFFFFF
-
-
-LONG_ERROR = AmqpError("amqp:not-allowed", "Wörter " * 200)
-
-
-@pytest.mark.parametrize("of", ["delivery", "link", "session", "connection"])
-def test_a_reason_is_cut_to_what_the_peers_frames_hold(of: str) -> None:
-    peer = Peer().open(max_frame_size=512).begin().attach()
-    peer.transfer()
-    link = _link(peer)
-    if of == "delivery":
-        link.settle(0, Rejected(LONG_ERROR))
-    elif of == "link":
-        link.detach(LONG_ERROR)
-    elif of == "session":
-        link.session.end(LONG_ERROR)
-    else:
-        peer.machine.close(LONG_ERROR)
-    frame = peer.machine.data_to_send()
-    assert 500 < len(frame) <= 512
-    answer, _ = decode_performative(frame, 8, len(frame))
-    error = answer.state.error if of == "delivery" else answer.error
-    assert error.condition == LONG_ERROR.condition
-    assert LONG_ERROR.description.startswith(error.description)
 
 
 _FRAME = 512

@@ -1,4 +1,4 @@
-"""How a client begins and ends: what it refuses, the first success, restarts in an outage, close."""
+"""How a client begins and lives: what it refuses, the first success, restarts in an outage, what it tells."""
 
 from __future__ import annotations
 
@@ -19,18 +19,13 @@ from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusErr
 
 from pairbus.aio import PairedServiceBusClient
 from pairbus.broker import Broker
-from pairbus.client.errors import ClientClosedError
 from pairbus.client.observers.observer import Observer
-from pairbus.client.state.records import KIND
 from pairbus.errors import ConfigurationError
-from pairbus.ledger.chain import read_heads
 from pairbus.ledger.segment import closed_segments, read_segment
 from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
 from pairbus.pairing.errors import SamePairError
-from pairbus.plumbing.files import hold_alone
 from pairbus.testing import ManualTimers
 
-from .outage import in_an_outage
 from .scene import BACKLOG, Scene, eventually, text
 
 
@@ -458,44 +453,6 @@ async def test_an_observer_around_a_call_changes_nothing_of_its_end(
         await client.get_queue_sender("nowhere").send_messages(text("2"))
 
 
-async def test_a_closed_client_says_so(still: Scene) -> None:
-    client = still.client()
-    sender = client.get_queue_sender("orders")
-    await sender.send_messages(text("1"))
-    await client.close()
-    for use in (
-        lambda: sender.send_messages(text("2")),
-        lambda: sender.send_messages([]),
-        lambda: sender.create_message_batch(),
-        lambda: client.start(),
-    ):
-        with pytest.raises(ClientClosedError, match="closed"):
-            await use()
-    for call in (lambda: client.fail_over("orders"), lambda: client.get_queue_receiver("q")):
-        with pytest.raises(ValueError, match="closed"):
-            call()
-    await client.close()
-
-
-async def test_a_client_that_is_closed_tells_its_last_status(still: Scene) -> None:
-    client = still.client()
-    client.fail_over("orders", reason="a drill")
-    await client.get_queue_sender("orders").send_messages(text("1"))
-    closing = still.begin(client.close())
-    for _ in range(3):
-        await asyncio.sleep(0)
-    assert client.status().entities[0].health.reason == "a drill", "while it is being closed, too"
-    await closing
-    told = client.status()
-    assert told.sides == {"primary": "closed", "secondary": "closed"}
-    assert told.entities[0].sent["backlog"]["ok"] == 1
-    assert client.status() is told
-    unused = still.client()
-    await unused.close()
-    with pytest.raises(ClientClosedError):
-        unused.status()
-
-
 async def test_a_state_directory_that_cannot_be_one_is_told_at_the_start(
     still: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -525,85 +482,3 @@ async def test_a_full_disk_is_told_at_the_start_and_stops_nothing(
     await client.get_queue_sender("orders").send_messages(text("1"))
     await eventually(lambda: any("No space left" in one for one in client.status().warnings))
     assert still.ids() == ["1"]
-
-
-async def test_a_closed_sender_says_so_and_the_others_go_on(still: Scene) -> None:
-    client = still.client()
-    async with client.get_queue_sender("orders") as sender:
-        await sender.send_messages(text("1"))
-    with pytest.raises(ClientClosedError, match="sender"):
-        await sender.send_messages(text("2"))
-    await client.get_queue_sender("orders").send_messages(text("3"))
-    assert still.ids() == ["1", "3"]
-
-
-async def test_closing_gives_a_send_under_way_a_moment_and_refuses_those_that_wait(still: Scene) -> None:
-    client = still.client(transport="sdk")  # by our own AMQP nobody would wait
-    sender = client.get_queue_sender("orders")
-    await sender.send_messages(text("1"))
-    still.primary.faults.set("delay", seconds=0.02)  # much less than the grace, in the hurried loop as well
-    sends = [still.begin(sender.send_messages(text(f"{number}"))) for number in range(2, 6)]
-    await still.on_the_wire()
-    await client.close()
-    outcomes = await asyncio.gather(*sends, return_exceptions=True)
-    assert outcomes[0] is None
-    assert {type(outcome) for outcome in outcomes[1:]} == {ClientClosedError}
-    assert "2" in still.ids()
-
-
-@pytest.mark.parametrize("side", ["primary", "backlog"])
-async def test_closing_does_not_wait_for_a_silent_peer(still: Scene, side: str) -> None:
-    client = still.client()
-    sender = client.get_queue_sender("orders")
-    if side == "backlog":
-        client.fail_over("orders")
-    await sender.send_messages(text("1"))
-    (still.primary if side == "primary" else still.secondary).faults.set("silence")
-    sends = [still.begin(sender.send_messages(text(name))) for name in ("2", "3")]
-    await (still.on_the_wire() if side == "primary" else still.on_the_way_to_the_backlog())
-    began = asyncio.get_running_loop().time()
-    await client.close()
-    assert asyncio.get_running_loop().time() - began < 60.0  # two seconds of ours; usually much less
-    for sending in sends:
-        with pytest.raises(ClientClosedError):
-            await sending
-
-
-@pytest.mark.parametrize("transport", ["sdk", "amqp"])
-async def test_held_sends_are_refused_when_the_client_closes(still: Scene, transport: str) -> None:
-    sender = still.sender(transport=transport, retry_delay=60.0, retry_delay_max=60.0)
-    await sender.send_messages(text("1"))
-    still.primary.faults.set("refuse")
-    sends = [still.begin(sender.send_messages(text(name))) for name in ("2", "3")]
-    await eventually(lambda: still.state() is EntityState.SUSPECT)
-    await sender._client.close()
-    for sending in sends:
-        with pytest.raises(ClientClosedError):
-            await sending
-
-
-@pytest.mark.parametrize("steps", [0, 1, 2, 4, 8, 16, 64])
-@pytest.mark.parametrize("ends_with_loop", [False, True])
-async def test_a_close_that_is_cancelled_leaves_nothing_open(
-    still: Scene, tmp_path: Path, steps: int, ends_with_loop: bool
-) -> None:
-    client = await in_an_outage(still, tmp_path)
-    await client.get_queue_sender("orders").send_messages(text("spooled"))
-    closing = asyncio.create_task(client.close())
-    for _ in range(steps):
-        await asyncio.sleep(0)
-    for task in asyncio.all_tasks() - {asyncio.current_task()} if ends_with_loop else {closing}:
-        task.cancel()
-    await asyncio.wait({closing})
-    await client.close()
-    await eventually(lambda: _is_let_go(tmp_path))  # a thread has the word, if nobody waits for it any more
-    assert ends_with_loop or not list((tmp_path / "status").glob("*.json"))
-    assert ends_with_loop or set(client.status().sides.values()) == {"closed"}
-
-
-def _is_let_go(state_dir: Path) -> bool:
-    """Whether the spool can be taken over, and the chain of redirect records has ended."""
-    [lock] = (state_dir / "spool").glob("*/.lock")
-    heads = [found.head for found in read_heads(state_dir / "records", KIND)]
-    with hold_alone(lock, create=False) as held:
-        return held is not None and [head.is_open for head in heads if head is not None] == [False]
