@@ -1,4 +1,4 @@
-"""How many examples a property is tried with: of many in the long form, `make test` tries a fifth."""
+"""How many examples a property is tried with: of many in the long form, `make test` tries an eighth."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import settings
 
 __all__ = ["SHARE", "examples"]
 
-SHARE = 5
+SHARE = 8
 
 
 def examples(count: int) -> int:
