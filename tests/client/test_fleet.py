@@ -323,6 +323,16 @@ class CrowdedLine:
         pass
 
 
+async def leave_while_it_waits(one: Fleet, line: CrowdedLine) -> None:
+    """Join, ask, and leave before the line has answered."""
+    one.join("orders", lambda good: None)
+    asking = asyncio.create_task(one.ask("orders"))
+    await line.asked.wait()
+    one.leave("orders")
+    line.answer.set()
+    await asking
+
+
 async def test_who_leaves_while_it_waits_for_a_lock_keeps_none(manual_timers: ManualTimers) -> None:
     """Else those that stay would take it for company that is not there."""
     interval = 1000.0
@@ -334,12 +344,7 @@ async def test_who_leaves_while_it_waits_for_a_lock_keeps_none(manual_timers: Ma
     one = Fleet(
         open_line, interval=interval, timers=manual_timers, random=lambda: 0.5, on_role=lambda *_: None
     )
-    one.join("orders", lambda good: None)
-    asking = asyncio.create_task(one.ask("orders"))
-    await line.asked.wait()
-    one.leave("orders")
-    line.answer.set()
-    await asking
+    await leave_while_it_waits(one, line)
     assert line.company is not None
     assert not line.company.is_held
     await one.close()
@@ -368,11 +373,6 @@ async def test_who_leaves_while_it_waits_for_its_turn_plays_no_part(manual_timer
         random=lambda: 0.5,
         on_role=lambda _, role: told.append(role),
     )
-    one.join("orders", lambda good: None)
-    asking = asyncio.create_task(one.ask("orders"))
-    await line.asked.wait()
-    one.leave("orders")
-    line.answer.set()
-    await asking
+    await leave_while_it_waits(one, line)
     assert told[-1] is None
     await one.close()

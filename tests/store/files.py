@@ -8,9 +8,11 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
+from pairbus.broker.contents import Contents
 from pairbus.broker.engine.events import EngineEvent
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
+from pairbus.broker.flights import StoreThread
 from pairbus.broker.store.sqlite import SqliteStore
 from tests.engine.samples import namespace
 
@@ -20,6 +22,15 @@ def store_path(directory: Path) -> Path:
     path = directory / "contoso" / "store.db"
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def contents_of(store: SqliteStore) -> Contents:
+    """Those of a frugal broker, which keeps nothing in memory that the store has."""
+
+    def fail(error: Exception) -> None:
+        raise error
+
+    return Contents(store, StoreThread(store, "test"), fail=fail, budget=0)
 
 
 def write(path: Path, *turns: Iterable[EngineEvent]) -> None:

@@ -20,7 +20,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from pairbus.broker.contents import Contents
 from pairbus.broker.engine.actions import SqlAction
 from pairbus.broker.engine.breath import PAUSE
 from pairbus.broker.engine.errors import Refused
@@ -30,11 +29,10 @@ from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.sessions import SessionLock
 from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings, TopicSettings
-from pairbus.broker.flights import StoreThread
 from pairbus.broker.store.sqlite import SqliteStore
 from tests.engine.observing import check_books, observe
 from tests.engine.samples import START, message, namespace
-from tests.store.files import store_path
+from tests.store.files import contents_of, store_path
 
 COUNTED: dict[str, Any] = {"max_delivery_count": 3, "lock_duration": 5.0}
 BURIES: dict[str, Any] = {**COUNTED, "dead_lettering_on_message_expiration": True}
@@ -91,7 +89,7 @@ class Books(RuleBasedStateMachine):
         self.tokens: list[tuple[MessageQueue, uuid.UUID]] = []
         self.locks: list[tuple[MessageQueue, SessionLock]] = []
         self.space = namespace()
-        self._keep_contents()
+        self.contents = contents_of(self.store)
         self._make_entities()
         self.end_turn()
 
@@ -101,12 +99,6 @@ class Books(RuleBasedStateMachine):
         finally:
             self.store.close()
             shutil.rmtree(self.directory)
-
-    def _keep_contents(self) -> None:
-        def fail(error: Exception) -> None:
-            raise error
-
-        self.contents = Contents(self.store, StoreThread(self.store, "test"), fail=fail, budget=0)
 
     def _make_entities(self) -> None:
         """Those that are not there, be it for the first time."""
@@ -145,7 +137,7 @@ class Books(RuleBasedStateMachine):
         self.space.replay(self.store.load(), now=self.now)
         self.tokens.clear()
         self.locks.clear()
-        self._keep_contents()
+        self.contents = contents_of(self.store)
 
     def act(self, operation: Callable[[], object], *, in_pieces: bool) -> None:
         """Do something, whole or in pieces, between which contents are let go that the store has."""

@@ -22,7 +22,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pairbus.broker.contents import Contents
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import MessageState
 from pairbus.broker.engine.queue import MessageQueue
@@ -30,11 +29,10 @@ from pairbus.broker.engine.sessions import SessionLock
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.engine.transaction import NotedSend, NotedSettlement, NotedStep, discharge
 from pairbus.broker.errors import StoreError
-from pairbus.broker.flights import StoreThread
 from pairbus.broker.store.sqlite import SqliteStore
 from tests.engine.observing import check_books
 from tests.engine.samples import START, application_properties, body_of, message, namespace
-from tests.store.files import store_path
+from tests.store.files import contents_of, store_path
 
 T = TypeVar("T")
 LOCK, MOST, WINDOW = 5.0, 3, 8.0
@@ -196,7 +194,7 @@ class Turns(RuleBasedStateMachine):
             self.space.create_queue(name, given, self.now)
         self.committed = Picture({path: [] for name in QUEUES for path in (name, name + DEAD)})
         self.pending = copy.deepcopy(self.committed)
-        self._keep_contents()
+        self.contents = contents_of(self.store)
         self._commit()
 
     def teardown(self) -> None:
@@ -211,12 +209,6 @@ class Turns(RuleBasedStateMachine):
             shutil.rmtree(self.directory)
 
     # -- turns
-
-    def _keep_contents(self) -> None:
-        def fail(error: Exception) -> None:
-            raise error
-
-        self.contents = Contents(self.store, StoreThread(self.store, "test"), fail=fail, budget=0)
 
     def _commit(self) -> None:
         events = self.space.take_events()
@@ -234,7 +226,7 @@ class Turns(RuleBasedStateMachine):
         self.space.replay(self.store.load(), now=self.now)
         self.pending = self.committed.unlocked()
         self.locks.clear()
-        self._keep_contents()
+        self.contents = contents_of(self.store)
         self.wait(0.0)  # what was due meanwhile happens now
 
     def _leave_behind(self) -> Path:
