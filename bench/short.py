@@ -235,20 +235,21 @@ def _client() -> Callable[[], None]:
     """A message as the client writes it: for the primary, for the backlog, for the spool."""
     message = ServiceBusMessage(b"x" * 1024, message_id="0" * 32)
     wrapping = Wrapping(
-        path="orders",
+        "orders",
         limit=1 << 18,
         batch_limit=1 << 18,
         new_batch=ServiceBusMessageBatch,
         compresses=True,
-        now_ms=1,
+        clock=time.time,
+        as_bytes=True,
     )
 
     def run() -> None:
         for _ in range(_MESSAGES // 4):  # so that it takes no longer than the others
             sent, _ = prepare(message)
             plain = encode_message(sent)
-            wrapped = wrapping.wrap(sent, None)
-            assert len(plain) < len(encode_message(wrapped.message))
+            wrapped = wrapping.wrap(sent, None, alone=True)
+            assert len(plain) < len(wrapped.encode(1 << 18) or b"")
             assert len(plain) < len(pack([sent], scheduled_for=None, stays=False))
 
     return run

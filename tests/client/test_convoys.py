@@ -14,7 +14,8 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.aio import PairedSender
-from pairbus.client.sending.rounds import Consignment, Convoy, Round
+from pairbus.client.sending.rounds import Convoy, Round
+from pairbus.client.sending.wrapping import WrappedMessage
 from pairbus.testing import ManualTimers
 
 from .scene import BACKLOG, TRANSPORT, Scene, eventually, text
@@ -332,12 +333,9 @@ async def test_a_client_that_is_closed_lets_everybody_go(still: Scene) -> None:
 
 def test_who_has_less_time_left_goes_by_itself() -> None:
     """Its attempt would be given up earlier than that of the others, or theirs with it."""
-
-    async def transmit(sender: object) -> None:
-        """It comes to no call."""
-
     fresh, other, late = (
-        Round(transmit, None, parcel=Consignment(text(name).raw_amqp_message)) for name in ("1", "2", "3")
+        Round("orders", None, parcel=WrappedMessage(text(name).raw_amqp_message, name, None, 1))
+        for name in ("1", "2", "3")
     )
     late.set_out(0.0, 10.0)
     late.halt(13.0)

@@ -350,7 +350,7 @@ async def test_records_that_cannot_be_written_do_not_fail_a_send(
         async def close(self) -> None:
             pass
 
-    sender._client.pair.backlog._records = Broken()
+    sender._client.pair.backlog._redirects._records = Broken()
     sender._client.fail_over("orders")
     await sender.send_messages(text("1"))
     assert still.backlog_ids() == ["1"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from pairbus.client.sending.backlog_route import BacklogRoute
 from pairbus.client.sending.calls import EntityCall
 from pairbus.client.sending.entity import PairedEntity
 from pairbus.client.sending.link import SendLink
+from pairbus.client.sending.message import raw_of
 from pairbus.client.sending.pinger import Pinger
-from pairbus.client.sending.rounds import Convoy, Round
+from pairbus.client.sending.redirects import Redirects
+from pairbus.client.sending.rounds import Convoy, Round, Shipment
 from pairbus.client.sending.router import Router
 from pairbus.client.sending.sessions import SessionPicture, StayingSessions
 from pairbus.client.sending.spool import Spool
@@ -102,11 +105,11 @@ def _take_a_time_out_for_a_yes() -> Iterator[Any]:
 def _forget_the_message_id_in_the_envelope() -> Iterator[Any]:
     original = Wrapping.wrap
 
-    def wrapped(self: Wrapping, *given: Any) -> WrappedMessage:
-        found = original(self, *given)
-        assert found.message.properties is not None
-        found.message.properties.message_id = "another"
-        return found
+    def wrapped(self: Wrapping, message: Any, *given: Any, **named: Any) -> WrappedMessage:
+        copy = deepcopy(raw_of(message))
+        assert copy.properties is not None
+        copy.properties.message_id = "another"
+        return original(self, copy, *given, **named)
 
     yield mock.patch.object(Wrapping, "wrap", wrapped)
 
@@ -226,10 +229,10 @@ def _leave_pings_out_of_the_ledger() -> Iterator[Any]:
 
 
 def _without_rows(left_out: str) -> Any:
-    def rows(original: Any, self: BacklogRoute, *given: Any, outcome: str | None = None) -> list[Any]:
-        return [] if outcome == left_out else original(self, *given, outcome=outcome)
+    def rows(original: Any, self: Redirects, *given: Any) -> Any:
+        return [] if given[-1] == left_out else original(self, *given)
 
-    return _always(BacklogRoute, "_rows", rows)
+    return _always(Redirects, "_rows", rows)
 
 
 @mutant("note no doubts", world="client")
@@ -244,18 +247,19 @@ def _do_not_note_what_the_primary_may_have() -> Iterator[Any]:
 
 @mutant("note what is not taken yet", world="client")
 def _note_what_is_not_taken_yet() -> Iterator[Any]:
-    async def send(original: Any, self: BacklogRoute, path: str, group: Any, *given: Any) -> None:
-        ids = [(one.message_id, one.session_id) for one in group.messages]
-        await self._record(self._rows(path, self.queues[0], ids))
-        await original(self, path, group, *given)
+    async def ship(original: Any, self: BacklogRoute, wanted: Shipment) -> None:
+        await self._redirects.record(wanted, self.queues[0])
+        await original(self, wanted)
 
-    yield _always(BacklogRoute, "_send_group", send)
+    yield _always(BacklogRoute, "_ship", ship)
 
 
 @mutant("forget when a message is due in the envelope", world="client")
 def _forget_when_a_message_is_due_in_the_envelope() -> Iterator[Any]:
     original = Wrapping.wrap
-    yield mock.patch.object(Wrapping, "wrap", lambda self, message, when: original(self, message, None))
+    yield mock.patch.object(
+        Wrapping, "wrap", lambda self, message, when, **named: original(self, message, None, **named)
+    )
 
 
 @mutant("forget when a message is due in the spool", world="client")

@@ -243,9 +243,13 @@ class SimulatedSide:
     def make_batch(self, kind: type[B], size: int) -> B:
         return kind(size)
 
+    @property
+    def encloses(self) -> bool:
+        return self.width == 1
+
     def enclose(
         self, payloads: Sequence[bytes], message_id: Any, session_id: Any, partition_key: Any
-    ) -> ServiceBusMessageBatch | None:
+    ) -> ServiceBusMessageBatch:
         return enclose(
             payloads, message_id=message_id, session_id=session_id, partition_key=partition_key, keywords={}
         )

@@ -58,6 +58,7 @@ class PairedSender:
         self._identifier = client_identifier or f"pairbus-{path}-{id(self):x}"
         # The pair and its entity, from the first use on.
         self._open: tuple[Pair, PairedEntity] | None = None
+        # That on which sends need no further look at all this.
         self._loop: AbstractEventLoop | None = None
         self._closed = False
 
@@ -89,7 +90,6 @@ class PairedSender:
         """
         if (
             timeout is not None
-            or self._closed
             or get_running_loop() is not self._loop
             or ThisProcess.pid != self._client.made_in
         ):
@@ -105,18 +105,18 @@ class PairedSender:
                 pair.check()
                 return
             call = EntityCall(native, messages)
-        attempt = pair.router.set_out(entity, call) if timeout is None else None
-        if attempt is None:
+        departure = pair.router.set_out(entity, call) if timeout is None else None
+        if departure is None:
             await pair.router.perform(entity, call, timeout)
             return
         try:
-            attempt.value = await call.transmit(attempt.sender)
+            departure.value = await departure.transmit(departure.sender)
         except BaseException as error:  # noqa: BLE001 - it is raised again, or judged as the SDK's
-            attempt.error = error
-        if attempt.error is None:
-            entity.arrived(attempt)
+            departure.error = error
+        if departure is call and departure.error is None:
+            entity.arrived(call)
         else:
-            await pair.router.resume(entity, attempt)
+            await pair.router.resume(entity, departure)
 
     async def schedule_messages(
         self, messages: MessageTypes, schedule_time_utc: datetime.datetime, *, timeout: float | None = None
@@ -149,6 +149,7 @@ class PairedSender:
     async def close(self) -> None:
         """Close this sender. The link stays with the client, for the entity's other senders."""
         self._closed = True
+        self._loop = None
 
     async def __aenter__(self) -> PairedSender:
         self._begin(None)

@@ -42,8 +42,6 @@ _PUTS = 3
 class CommitWriter:
     """Puts rows of one kind into a store. Not for several threads at once."""
 
-    is_ready = False  # nothing is kept by a mere write
-
     def __init__(
         self,
         store: RecordStore,
@@ -86,6 +84,10 @@ class CommitWriter:
     def urge(self) -> None:
         """Nobody comes until what waits is kept; from any thread."""
         self._is_urged.set()
+
+    def append_if_ready(self, rows: Iterable[Any]) -> bool:
+        """Nothing is kept by a mere write."""
+        return False
 
     def append(self, rows: Iterable[Any], *, is_synced: bool = True) -> None:
         """Keep these rows, in order, as one object; they are durable when this returns, asked for or not."""

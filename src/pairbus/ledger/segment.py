@@ -88,11 +88,6 @@ class SegmentWriter:
         """The name of the chain, if there is one."""
         return None if self._chain is None else self._chain.writer
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether there is a segment that takes more rows."""
-        return self._open is not None and not self._is_done(self._open)
-
     def begin(self) -> None:
         """Leave a sign that there is a writer, for the case that nothing is ever written."""
         if self._chain is not None and self._anchored != self._chain.commits:
@@ -123,21 +118,32 @@ class SegmentWriter:
         lines = list(map(self._encode, rows))
         if not lines:
             return
-        data = b"".join(lines)
         self.roll()
         if self._open is None:
             make_directory(self.directory, follows=True)
             self.begin()
             self._open = _create(self.directory, self.kind, self._clock, self._chain)
+        self._add(self._open, lines, is_synced=is_synced)
+
+    def append_if_ready(self, rows: Iterable[Any]) -> bool:
+        """Give these rows to the kernel, if there is a segment that takes more of them; else False."""
+        segment = self._open
+        if segment is None or self._is_done(segment):
+            return False
+        self._add(segment, list(map(self._encode, rows)), is_synced=False)
+        return True
+
+    def _add(self, segment: _OpenSegment, lines: list[bytes], *, is_synced: bool) -> None:
+        data = b"".join(lines)
         if self._chain is not None:
             data += self._chain.link(data, len(lines))
         try:
-            self._open.write(data, len(lines))
+            segment.write(data, len(lines))
             if is_synced:
-                self._open.sync()
+                segment.sync()
         except _Unusable as error:
             # These the caller hears of.
-            self._leave(self._open, max(0, error.rows - len(lines)))
+            self._leave(segment, max(0, error.rows - len(lines)))
             raise error.cause from None
         if self._chain is not None:
             self._chain.keep()

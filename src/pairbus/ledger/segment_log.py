@@ -106,10 +106,7 @@ class SegmentLog(Generic[Row]):
         return is_written
 
     def _write_if_ready(self, rows: Sequence[Row]) -> bool:
-        if not self._segments.is_ready:
-            return False
-        self._write(list(rows))
-        return True
+        return self._segments.append_if_ready(rows)
 
     def _close_old(self) -> None:
         self._roll = None

@@ -24,7 +24,7 @@ from pairbus.pairing.names import (
 
 from .administration import open_administration
 from .credentials import for_event_loop
-from .privates import batch_keywords, enclose, keep_open_when_refused
+from .privates import batch_keywords, can_enclose, enclose, keep_open_when_refused
 from .tls import with_shared_context
 
 log = logging.getLogger(__name__)
@@ -152,10 +152,15 @@ class SdkSide:
         """An empty batch that the senders of this side take as it is."""
         return kind(size, **batch_keywords(self._sdk_client()))
 
+    @property
+    def encloses(self) -> bool:
+        """Whether the senders of this side take messages as bytes, in a batch."""
+        return can_enclose(batch_keywords(self._sdk_client()))
+
     def enclose(
         self, payloads: Sequence[bytes], message_id: Any, session_id: Any, partition_key: Any
-    ) -> ServiceBusMessageBatch | None:
-        """A batch of encoded messages for this side's senders; None if they rather take the messages."""
+    ) -> ServiceBusMessageBatch:
+        """A batch of messages that are encoded already, for the senders of a side that `encloses`."""
         return enclose(
             payloads,
             message_id=message_id,

@@ -24,8 +24,15 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageProperties
 
 from pairbus.amqp.message import encode_data
-from pairbus.client.sending.message import Message, body_bytes, measure_if_writable, raw_of
+from pairbus.client.sending.message import (
+    Message,
+    body_bytes,
+    hides_nothing,
+    measure_if_writable,
+    raw_of,
+)
 from pairbus.metering import UNIT_BYTES
+from pairbus.pairing.envelope import Aliases
 from pairbus.sdk.privates import encode_by_sdk, message_parts
 from pairbus.words import ENQUEUED_TIME, LOCKED_UNTIL, PARTITION_KEY
 
@@ -96,6 +103,35 @@ def encode_to_enclose(message: Message, limit: int) -> bytes | None:
     raw = raw_of(message)
     payload = _encode_if_usual(raw) or encode_by_sdk(raw, alone=True)
     return payload if len(payload) <= limit else None
+
+
+class PlainEnvelope(NamedTuple):
+    """The envelope of messages that have nothing which one hides."""
+
+    #: What it adds to the application properties, and that as bytes, for a message that has no others.
+    aliases: Aliases
+    section: bytes
+
+    @classmethod
+    def of(cls, aliases: Aliases) -> PlainEnvelope:
+        """One with these."""
+        return cls(aliases, _application_properties(aliases))
+
+
+def encode_in_envelope(message: Message, envelope: PlainEnvelope) -> tuple[str, bytes] | None:
+    """The id of a message, and what a batch has of it in this envelope; None for one that has anything which
+    an envelope hides, or that the SDK has to write, or to say what is wrong with it.
+    """
+    kind, body, header, annotations, properties, added, _, footer = message_parts(raw_of(message))
+    if not hides_nothing(header, annotations, properties) or type(properties.message_id) is not str:
+        return None
+    if kind is not _DATA or footer or _tracing.is_on():
+        return None
+    try:
+        section = _application_properties({**added, **envelope.aliases}) if added else envelope.section
+        return properties.message_id, _write(header, None, properties, section, body)
+    except _FOR_THE_SDK:
+        return None
 
 
 #: Bytes on the wire: of all messages together, and of each that is above a billing unit.
@@ -190,6 +226,10 @@ def _encode(raw: AmqpAnnotatedMessage) -> bytes:
     kind, body, header, annotations, properties, added, for_a_hop, footer = message_parts(raw)
     if kind is not _DATA or for_a_hop or footer:
         raise _Unusual
+    return _write(header, annotations, properties, _application_properties(added) if added else b"", body)
+
+
+def _write(header: Any, annotations: Any, properties: Any, added: bytes, body: Sequence[Any]) -> bytes:
     parts: list[bytes] = []
     born = expiry = None
     if header is not None:
@@ -206,8 +246,7 @@ def _encode(raw: AmqpAnnotatedMessage) -> bytes:
         found = _properties(properties, born, expiry)
         if found is not None:
             parts.append(found)
-    if added:
-        parts.append(_application_properties(added))
+    parts.append(added)
     for item in body:
         if type(item) is not bytes:
             raise _Unusual

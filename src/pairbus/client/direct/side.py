@@ -51,6 +51,11 @@ class AmqpSide(SdkSide):
         agent = f"{self.keywords.get('user_agent') or ''} pairbus".strip()
         return AmqpSender(WayIn(self._place, self._tokens, name, agent), path)
 
+    @property
+    def encloses(self) -> bool:
+        """They write messages by themselves."""
+        return False
+
     def batch_kind(self, kind: type[B]) -> type[B]:
         """Batches that hold their messages as bytes."""
         return cast(type[B], _BATCHES[kind])

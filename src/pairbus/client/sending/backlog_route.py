@@ -23,18 +23,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from itertools import cycle
 from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
 
-from pairbus.client.direct.encoding import Weight, weigh, weigh_payloads
-from pairbus.client.observers.observer import AttemptOutcome, Sending, SendNote
-from pairbus.client.state.records import UNANSWERED, UNKNOWN, Records, RedirectRecord
+from pairbus.client.state.records import Records
 from pairbus.client.status import SendCounts
 from pairbus.pairing.errors import BacklogUnavailableError, tell_taken
 from pairbus.pairing.failures import Action, Fate, find_idle_closure, judge_backlog
@@ -45,16 +42,16 @@ from pairbus.sdk.failures import describe
 from pairbus.sdk.privates import LinkLimits, link_limits
 from pairbus.sdk.side import SdkSender, SdkSide
 
-from .calls import PrimaryAttempt
+from .calls import EntityCall
 from .link import SdkOperation, SendLink
-from .message import Message, body_bytes, message_id_of, session_of
+from .message import Message
 from .pinger import open_link
-from .rounds import Consignment, Convoy, Round, outcome_of
+from .redirects import Redirects
+from .rounds import Convoy, Round, Shipment
 from .surroundings import Surroundings
-from .ticket import Ending, Ticket, fate_of
-from .wrapping import WrappedGroup, WrappedMessage, Wrapping
+from .ticket import Ending, Ticket
+from .wrapping import WrappedGroup, Wrapping
 
-log = logging.getLogger(__name__)
 _DONE: Final = Ending.DONE  # see `link.py`
 # Until a link has said otherwise: the Standard tier.
 DEFAULT_LIMIT = 262_144
@@ -80,9 +77,10 @@ class BacklogRoute:
         self._timers = surroundings.timers
         self._observers = surroundings.observers
         self._wall_clock = surroundings.wall_clock
-        self._records = records
+        self._redirects = Redirects(surroundings, records)
+        #: Hears of each attempt.
+        self.observe = self._redirects.observe
         self._new_batch = partial(side.make_batch, ServiceBusMessageBatch)
-        self._encloses = side.width == 1  # rule 6; our own senders write messages by themselves
         self.rotation = Rotation(queues, cool_down=options.rotation_cool_down, random=surroundings.random)
         self.queues = tuple(queues)
         #: The largest message that a backlog queue takes, as far as is known.
@@ -91,6 +89,8 @@ class BacklogRoute:
         self.batch_limit = DEFAULT_LIMIT
         self._links: dict[str, SendLink] = {}
         self._limits: dict[str, LinkLimits] = {}
+        # By path, until the limits change.
+        self._wrappings: dict[str, Wrapping] = {}
         self._usable = len(queues)
         #: Called when a queue is there again after none was.
         self.on_return: Callable[[], object] | None = None
@@ -105,45 +105,94 @@ class BacklogRoute:
         self._convoys: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
-    async def send(self, path: str, attempt: PrimaryAttempt, *, counts: SendCounts) -> None:
+    async def send(
+        self, path: str, call: EntityCall, *, counts: SendCounts, begun: Shipment | None = None
+    ) -> None:
         """Have all messages of a call in backlog queues, in order, or raise; what was taken is on record when
         this returns, and how often the primary may have taken it before. Where no queue is left in the middle
-        of it, the error says how many were taken.
+        of it, the error says how many were taken. `begun` has set out with all of them.
         """
-        call, taken = attempt.call, 0
+        taken = 0
         if not self._limits:
-            await self._on_a_queue(path, Round(open_link, attempt.deadline))
+            await self._on_a_queue(Round(path, call.deadline))
         while taken < len(call.messages):
-            wrapping = self._wrapping(path)
+            wrapping = self._wrapping(path) if begun is None else begun.wrapping
             try:
-                wrapped = [wrapping.wrap(message, call.when) for message in call.messages[taken:]]
-                for group in wrapping.groups(wrapped):
-                    await self._send_group(path, group, attempt, counts)
+                if begun is not None:
+                    await self._ship(begun)
+                    return
+                for group in wrapping.wrap_all(call.messages[taken:], call.when):
+                    await self._ship(Shipment(self, call, wrapping, group, counts))
                     taken += len(group.messages)
             except Exception as error:
                 is_narrower = self.limit < wrapping.limit or self.batch_limit < wrapping.batch_limit
                 if is_narrower and isinstance(error, MessageSizeExceededError):
+                    begun = None
                     continue  # for the queue that it came to, of which nothing was known
                 if taken:
                     tell_taken(error, taken, len(call.messages))
                 raise
 
+    def set_out(self, path: str, call: EntityCall, *, counts: SendCounts) -> Shipment | None:
+        """Begin to send a single message in place, if that can be done at once (`Router.set_out`). Its caller
+        has the SDK send, and calls `resume`, however that ended.
+        """
+        sender, now = path_key(path), self._timers.now()
+        if len(call.messages) > 1 or sender in self._openings:
+            return None
+        queue = self.rotation.choose(sender, now)
+        link = self._links.get(queue)
+        if link is None or link.length or queue not in self._limits:
+            return None
+        wrapping = self._wrapping(path)
+        wrapped = wrapping.wrap(call.messages[0], call.when, alone=True)
+        wanted = Shipment(self, call, wrapping, WrappedGroup([wrapped]), counts)
+        if not link.set_out(wanted, now, now + self._options.send_timeout):
+            return None
+        wanted.set_out(now, self._options.send_timeout)
+        wanted.tried.add(queue)
+        wanted.queue = queue
+        return wanted
+
+    async def resume(self, wanted: Shipment) -> None:
+        """Go on with what had set out: it was taken, or has met an error."""
+        queue = wanted.queue
+        if wanted.error is not None or queue is None:
+            await self.send(wanted.path, wanted.call, counts=wanted.counts, begun=wanted)
+            return
+        link = self._links[queue]
+        link.arrived(wanted, self._timers.now())
+        try:
+            self.observe(wanted, queue, _DONE)
+        finally:
+            link.pass_turn()
+        self._succeeded(queue)
+        await self._redirects.record(wanted, queue)
+
+    @cached_property
+    def _encloses(self) -> bool:
+        """Whether rule 6 holds; our own senders write messages by themselves."""
+        return self._side.encloses
+
     def _wrapping(self, path: str) -> Wrapping:
-        return Wrapping(
-            path=path,
-            limit=self.limit,
-            batch_limit=self.batch_limit,
-            new_batch=self._new_batch,
-            compresses=self._options.compress_oversized,
-            now_ms=int(self._wall_clock() * 1000),
-        )
+        found = self._wrappings.get(path)
+        if found is None:
+            found = self._wrappings[path] = Wrapping(
+                path,
+                limit=self.limit,
+                batch_limit=self.batch_limit,
+                new_batch=self._new_batch,
+                compresses=self._options.compress_oversized,
+                clock=self._wall_clock,
+                as_bytes=self._encloses,
+            )
+        return found
 
     async def note_unanswered(self, path: str, messages: list[Message], *, times: int) -> None:
         """Put on record how often messages that wait in the spool may have been taken already. No queue is
         known to have them: the first one stands for the pair.
         """
-        ids = [(message_id_of(message), session_of(message)) for message in messages]
-        await self._record(times * self._rows(path, self.queues[0], ids, outcome=UNANSWERED))
+        await self._redirects.record_unanswered(path, self.queues[0], messages, times=times)
 
     async def find(self, deadline: float | None) -> list[str]:
         """Which of the first queues are there: those to which a link opens."""
@@ -172,65 +221,42 @@ class BacklogRoute:
 
     # -- sending
 
-    async def _send_group(
-        self, path: str, group: WrappedGroup, attempt: PrimaryAttempt, counts: SendCounts
-    ) -> None:
-        wrapped = group.messages
-        unsure: list[str] = []
-        given: Any = group.native
-        parcel = Consignment(given) if self._encloses and len(wrapped) == 1 else None
+    def transmit(self, wanted: Shipment, sender: SdkSender) -> Awaitable[Any]:
+        """Have the SDK send it: rule 6."""
+        if wanted.batch is not None:
+            return sender.send_messages(wanted.batch)
+        (message,) = wanted.messages
+        if wanted.wrapping.as_bytes:  # here, where what cannot be written fails as the SDK's send would
+            payload = message.encode(self.batch_limit - BATCH_RESERVE)
+            if payload is not None:
+                return sender.send_messages(self._side.enclose([payload], *message.routing))
+        return sender.send_messages(message.native)
 
-        def transmit(sender: SdkSender) -> Awaitable[Any]:
-            native = given
-            if parcel is not None:  # here, where what cannot be written fails as the SDK's send would
-                payload = parcel.encode(self.batch_limit - BATCH_RESERVE)
-                if payload is not None:
-                    native = self._side.enclose([payload], *parcel.routing) or native
-            return sender.send_messages(native)
-
-        def observe(queue: str, ticket: Ticket, ending: Ending | None) -> None:
-            outcome = outcome_of(ending, ticket)
-            counts["backlog"][outcome] += len(wrapped)
-            if outcome == "unknown":
-                unsure.append(queue)
-                attempt.unsure += 1
-            if self._observers.hear_sends or self._observers.hear_tallies:
-                fate = fate_of(ending, ticket)
-                payload = None if parcel is None else parcel.payload
-                written = ticket.value if payload is None else (payload,)
-                weight = weigh_payloads(written) if written else None
-                self._tell_sent(
-                    path, wrapped, queue=queue, ticket=ticket, outcome=outcome, fate=fate, weight=weight
-                )
-
-        taken: list[RedirectRecord] = []
-        ids = [(one.message_id, one.session_id) for one in wrapped]
+    async def _ship(self, wanted: Shipment) -> None:
+        queue: str | None = None
         try:
-            wanted = Round(transmit, attempt.deadline, observe=observe, parcel=parcel)
-            queue = await self._on_a_queue(path, wanted)
-            taken = self._rows(path, queue, ids)
-            if attempt.unanswered:
-                taken += attempt.unanswered * self._rows(path, queue, ids, outcome=UNANSWERED)
+            queue = await self._on_a_queue(wanted)
         finally:
-            doubts = [row for queue in unsure for row in self._rows(path, queue, ids, outcome=UNKNOWN)]
-            if taken or doubts:
-                await self._record([*taken, *doubts])
+            await self._redirects.record(wanted, queue)
 
-    async def _on_a_queue(self, path: str, wanted: Round) -> str:
+    async def _on_a_queue(self, wanted: Round) -> str:
         """Have something done on a queue of the rotation; the queue that did it."""
-        sender = path_key(path)
+        sender = path_key(wanted.path)
+        queue = wanted.queue
         while True:
-            now = self._timers.now()
-            self._check(wanted, now)
-            if sender in self._openings:
-                await self._wait_for_opening(sender, wanted)
-                continue
-            queue = self.rotation.choose(sender, now, tried=wanted.tried)
-            wanted.tried.add(queue)
+            if queue is None:
+                now = self._timers.now()
+                self._check(wanted, now)
+                if sender in self._openings:
+                    await self._wait_for_opening(sender, wanted)
+                    continue
+                queue = self.rotation.choose(sender, now, tried=wanted.tried)
+                wanted.tried.add(queue)
             ending = await self._try_queue(queue, wanted)
             if ending is _DONE:
                 self._succeeded(queue)
                 return queue
+            queue = None
             is_silent = ending is Ending.OUT_OF_TIME and wanted.stops_at > self._timers.now()
             if is_silent and sender not in self._openings:  # or somebody has begun it already
                 await self._open_others(sender, wanted)
@@ -238,28 +264,28 @@ class BacklogRoute:
     async def _try_queue(self, queue: str, wanted: Round) -> Ending:
         """One queue: DONE, or why another one has to be tried. Raises what is the caller's to see."""
         link = self._link(queue)
-        wanted.begin()
-        if not link.take_free_turn():
-            throttled = self._throttled_rounds
-            ending = await self._wait_in_line(link, queue, wanted)
-            if ending is not Ending.TURN:
-                if throttled != self._throttled_rounds and ending is Ending.ABANDONED:
-                    raise self._throttled(link)
-                return ending
-        wanted.set_out(self._timers.now(), self._options.send_timeout)
+        has_set_out, wanted.queue = wanted.queue is not None, None
+        if not has_set_out:
+            wanted.begin()
+            if not link.take_free_turn():
+                throttled = self._throttled_rounds
+                ending = await self._wait_in_line(link, queue, wanted)
+                if ending is not Ending.TURN:
+                    if throttled != self._throttled_rounds and ending is Ending.ABANDONED:
+                        raise self._throttled(link)
+                    return ending
+            wanted.set_out(self._timers.now(), self._options.send_timeout)
         try:
             while True:
-                rest = await link.rest_out(wanted, wanted.stops_at) if link.is_resting else None
-                if rest is not None and rest is Ending.ABANDONED:
-                    return rest
-                if self._timers.now() >= wanted.stops_at or (rest is not None and rest is Ending.OUT_OF_TIME):
-                    self._end_if_throttled(link, wanted)
-                    return Ending.OUT_OF_TIME
+                if not has_set_out and (left := await self._rest_out(link, wanted)) is not None:
+                    return left
                 met: Ending | None = None
+                make = link.resume if has_set_out else link.call
+                has_set_out = False
                 try:
-                    met = await link.call(
+                    met = await make(
                         wanted,
-                        self._learning(queue, wanted.operation),
+                        self._learning(queue, wanted.transmit),
                         limit=self._options.send_timeout,
                         deadline=wanted.stops_at,
                     )
@@ -269,6 +295,18 @@ class BacklogRoute:
                     return met
         finally:
             link.pass_turn()
+
+    async def _rest_out(self, link: SendLink, wanted: Round) -> Ending | None:
+        """With the turn: wait for the end of a rest. Why another queue has to be tried, if there is no time
+        left for this one.
+        """
+        rest = await link.rest_out(wanted, wanted.stops_at) if link.is_resting else None
+        if rest is Ending.ABANDONED:
+            return rest
+        if self._timers.now() >= wanted.stops_at or rest is Ending.OUT_OF_TIME:
+            self._end_if_throttled(link, wanted)
+            return Ending.OUT_OF_TIME
+        return None
 
     async def _wait_in_line(self, link: SendLink, queue: str, wanted: Round) -> Ending:
         """TURN, or how it ended without one: called away, or in a convoy."""
@@ -316,21 +354,16 @@ class BacklogRoute:
         ending = Ending.ABANDONED
         try:
             ending = await link.call(
-                convoy, partial(self._transmit, convoy), limit=convoy.limit, deadline=None
+                convoy, partial(self._transmit_all, convoy), limit=convoy.limit, deadline=None
             )
         finally:
             self._convoy_ended(link, queue, convoy, ending)
             link.pass_turn()
 
-    async def _transmit(self, convoy: Convoy, sender: SdkSender) -> None:
+    async def _transmit_all(self, convoy: Convoy, sender: SdkSender) -> None:
         parcels = [each.parcel for each in convoy.rounds if each.parcel is not None]
         payloads = [parcel.payload for parcel in parcels if parcel.payload is not None]
-        batch = self._side.enclose(payloads, *parcels[0].routing)
-        if batch is None:
-            batch = self._new_batch(self.batch_limit - BATCH_RESERVE)
-            for parcel in parcels:
-                batch.add_message(parcel.native)
-        await sender.send_messages(batch)
+        await sender.send_messages(self._side.enclose(payloads, *parcels[0].routing))
 
     def _convoy_ended(self, link: SendLink, queue: str, convoy: Convoy, ending: Ending) -> None:
         """Let everybody in it go on, in order, before those behind it."""
@@ -454,6 +487,7 @@ class BacklogRoute:
             self._limits[queue] = link_limits(sender) or LinkLimits(size, size)
             self.limit = min(limits.message for limits in self._limits.values())
             self.batch_limit = min(limits.batch for limits in self._limits.values())
+            self._wrappings.clear()
             return await operation(sender)
 
         return learn_and_perform
@@ -516,58 +550,6 @@ class BacklogRoute:
         if usable != self._usable:
             self._usable = usable
             self._observers.tell(lambda observer: observer.rotation_changed(usable, len(self.queues)))
-
-    # -- telling
-
-    def _tell_sent(
-        self,
-        path: str,
-        wrapped: list[WrappedMessage],
-        *,
-        queue: str,
-        ticket: Ticket,
-        outcome: AttemptOutcome,
-        fate: Fate,
-        weight: Weight | None,
-    ) -> None:
-        observers = self._observers
-        if observers.hear_tallies:
-            size, large = weight or weigh([one.message for one in wrapped])
-            observers.tell_tally(SendNote(path, "backlog", queue, fate, len(wrapped), size, large, False))
-        if observers.hear_sends:
-            observers.tell_sent(
-                Sending(
-                    path=path,
-                    route="backlog",
-                    outcome=outcome,
-                    messages=len(wrapped),
-                    size=sum(body_bytes(one.message) for one in wrapped),
-                    seconds=self._timers.now() - (ticket.called_at or 0.0),
-                )
-            )
-
-    def _rows(
-        self, path: str, queue: str, ids: list[tuple[str, str | None]], *, outcome: str | None = None
-    ) -> list[RedirectRecord]:
-        at = self._wall_clock()
-        return [
-            RedirectRecord(
-                message_id=message_id,
-                path=path,
-                session_id=session_id,
-                queue=queue,
-                at=at,
-                outcome=outcome,
-            )
-            for message_id, session_id in ids
-        ]
-
-    async def _record(self, rows: list[RedirectRecord]) -> None:
-        try:
-            await self._records.append(rows)
-        except Exception:
-            # The messages are in the backlog: a caller that were told otherwise would send them again.
-            log.exception("redirect records were not written", extra={"fields": {"records": len(rows)}})
 
     def _link(self, queue: str) -> SendLink:
         link = self._links.get(queue)

@@ -1,4 +1,4 @@
-"""What a caller wants of an entity, as data: the messages, and how the SDK is asked to take them.
+"""What a caller wants of an entity: the messages, how the SDK is asked to take them, and what came of it.
 
 Where a call goes is decided in `router.py`, and nowhere else.
 """
@@ -6,7 +6,6 @@ Where a call goes is decided in `router.py`, and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
@@ -20,22 +19,50 @@ from .message import Message, check_for_primary, measure
 from .ticket import Ticket
 
 
-@dataclass(slots=True)
-class EntityCall:
-    """Have messages sent, or scheduled for `when`.
+class EntityCall(Ticket):
+    """Have messages sent, or scheduled for `when`; and the place of that in the line of the primary.
 
     What `is_replay` has waited in the spool: it was taken before, and does not go back there.
     """
 
-    #: What the SDK is given: a message, a list of them, or a batch.
-    native: Any
-    messages: list[Message]
-    when: datetime | None = None
-    is_replay: bool = False
-    #: The way that was taken last.
-    route: RouteName = "primary"
-    #: How large the body is of a single message, where that was seen in passing.
-    size: int | None = None
+    __slots__ = (
+        "deadline",
+        "is_replay",
+        "messages",
+        "native",
+        "route",
+        "size",
+        "unanswered",
+        "unsure",
+        "when",
+    )
+
+    def __init__(
+        self,
+        native: Any,
+        messages: list[Message],
+        *,
+        when: datetime | None = None,
+        is_replay: bool = False,
+        size: int | None = None,
+    ) -> None:
+        """`native` is what the SDK is given: a message, a list, or a batch; `size` that of the body of
+        a single message, where it was seen in passing.
+        """
+        Ticket.__init__(self)  # as `super()` does, which takes as long as all else here
+        self.native = native
+        self.messages = messages
+        self.when = when
+        self.is_replay = is_replay
+        self.size = size
+        #: The way that was taken last.
+        self.route: RouteName = "primary"
+        #: Until when it may wait.
+        self.deadline: float | None = None
+        #: How often the primary may have taken it without a word.
+        self.unanswered = 0
+        #: And how often a backlog queue.
+        self.unsure = 0
 
     @property
     def operation(self) -> Literal["send", "schedule"]:
@@ -68,21 +95,6 @@ class EntityCall:
         for message in self.messages:
             batch.add_message(message)
         return await sender.send_messages(batch)
-
-
-class PrimaryAttempt(Ticket):
-    """A call on its way to the primary: its place in the line, and until when it may wait there."""
-
-    __slots__ = ("call", "deadline", "unanswered", "unsure")
-
-    def __init__(self, call: EntityCall, deadline: float | None) -> None:
-        Ticket.__init__(self)  # as `super()` does, which takes as long as all else here
-        self.call = call
-        self.deadline = deadline
-        #: How often the primary may have taken it without a word.
-        self.unanswered = 0
-        #: And how often a backlog queue.
-        self.unsure = 0
 
 
 def timed_out(path: str) -> OperationTimeoutError:

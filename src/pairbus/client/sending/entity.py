@@ -54,7 +54,7 @@ from pairbus.timers import TimerHandle
 
 from .acquaintance import Acquaintance
 from .backlog_route import BacklogRoute
-from .calls import EntityCall, PrimaryAttempt, timed_out
+from .calls import EntityCall, timed_out
 from .link import SdkOperation, SendLink
 from .message import Message, body_bytes, measure
 from .pinger import Pinger
@@ -137,84 +137,68 @@ class PairedEntity:
 
     # -- sending
 
-    def set_out(self, call: EntityCall) -> PrimaryAttempt | None:
-        """Begin an attempt in place, if that can be done at once (`Router.set_out`). Its caller has the SDK
-        send, by the attempt's sender, and says how that ended: `arrived`, or `attempt` with how it failed.
+    def set_out(self, call: EntityCall) -> bool:
+        """Begin in place, if that can be done at once (`Router.set_out`). Its caller has the SDK send, by the
+        call's sender, and says how that ended: `arrived`, or `attempt`.
         """
-        link = self._only_link
-        if link is None:
-            return None
-        attempt, now = PrimaryAttempt(call, None), self._timers.now()
-        if not link.set_out(attempt, now, now + self._limit):
-            return None
-        effects = self.health.begin(attempt, now)
+        link, now = self._only_link, self._timers.now()
+        if link is None or not link.set_out(call, now, now + self._limit):
+            return False
+        effects = self.health.begin(call, now)
         if effects or self._alarm is None:
             self.carry_out(effects)
-        return attempt
+        return True
 
-    def arrived(self, attempt: PrimaryAttempt) -> None:
+    def arrived(self, call: EntityCall) -> None:
         """The SDK has sent what had set out."""
         link = self._links[0]
-        link.arrived(attempt, self._timers.now())
+        link.arrived(call, self._timers.now())
         try:
-            self._succeeded(link, attempt)
+            self._succeeded(link, call)
         finally:
             link.pass_turn()
 
-    def broke_off(self, attempt: PrimaryAttempt) -> Ending:
-        """How that failed which had set out, and which keeps its turn. Raises what is not the SDK's."""
-        link = self._links[0]
-        ending = link.ended(attempt)
-        if ending is None:
-            link.pass_turn()
-            raise attempt.error or AssertionError("something was raised")
-        return ending
-
-    async def attempt(self, attempt: PrimaryAttempt, failed: Ending | None = None) -> Action | None:
+    async def attempt(self, call: EntityCall, *, has_set_out: bool = False) -> Action | None:
         """Line up and try: None if it is done, else why the call needs another way or another try.
 
-        `failed` tells how the first try ended that had set out, and has the turn.
+        One that `has_set_out` has the turn, and its first try has met an error.
         """
         link = self._only_link or min(self._links, key=attrgetter("length"))
-        if failed is None:
-            self._begin(attempt)
+        if not has_set_out:
+            self._begin(call)
             if not link.take_free_turn():
-                ending = await link.wait_turn(attempt, attempt.deadline)
+                ending = await link.wait_turn(call, call.deadline)
                 if ending is not Ending.TURN:
-                    return self._left(attempt, ending)
+                    return self._left(call, ending)
         try:
             while True:
-                if failed is None and link.is_resting:
-                    ending = await link.rest_out(attempt, attempt.deadline)
+                if not has_set_out and link.is_resting:
+                    ending = await link.rest_out(call, call.deadline)
                     if ending is not Ending.RESTED:
-                        return self._left(attempt, ending)
-                    if not self._is_open_to(attempt):
+                        return self._left(call, ending)
+                    if not self._is_open_to(call):
                         return Action.COUNT
-                if failed is None or link.reopens(attempt, failed):
-                    ending = await link.call(
-                        attempt, attempt.call.transmit, limit=self._limit, deadline=attempt.deadline
-                    )
-                else:
-                    ending = failed
-                failed = None
-                while attempt.unknown:
-                    attempt.unknown -= 1
-                    self._observe(attempt, "unknown", fate="unknown")
+                make = link.resume if has_set_out else link.call
+                ending = await make(call, call.transmit, limit=self._limit, deadline=call.deadline)
+                has_set_out = False
+                while call.unknown:
+                    call.unknown -= 1
+                    self._observe(call, "unknown", fate="unknown")
                 if ending is _DONE:
-                    self._succeeded(link, attempt)
+                    self._succeeded(link, call)
                     return None
-                action = await self._failed(link, attempt, ending)
-                if action is Action.SPILL or not self._tries_first(attempt):
+                action = await self._failed(link, call, ending)
+                if action is Action.SPILL or not self._tries_first(call):
                     return action
-                self._begin(attempt)
+                self._begin(call)
         finally:
             link.pass_turn()
 
-    def cancelled(self, attempt: PrimaryAttempt) -> None:
-        """The caller of an attempt does not wait for it any more."""
-        if attempt.called_at is not None:
-            self._observe(attempt, "unknown" if attempt.is_sent else "failed", fate=fate_of(None, attempt))
-        self._take_back(attempt)
+    def cancelled(self, call: EntityCall) -> None:
+        """The caller does not wait for it any more."""
+        if call.called_at is not None:
+            self._observe(call, "unknown" if call.is_sent else "failed", fate=fate_of(None, call))
+        self._take_back(call)
 
     @property
     def is_up(self) -> bool:
@@ -250,19 +234,19 @@ class PairedEntity:
 
     # -- one attempt
 
-    async def _failed(self, link: SendLink, attempt: PrimaryAttempt, ending: Ending) -> Action:
-        if attempt.called_at is None:
-            return self._left(attempt, ending)
-        failure = None if attempt.error is None else describe(attempt.error)
-        verdict = SILENCE if failure is None else await self._judge(failure, attempt.deadline)
-        is_unknown = verdict.action is Action.COUNT_UNKNOWN and attempt.is_sent
-        self._observe(attempt, "unknown" if is_unknown else "failed", fate=fate_of(ending, attempt))
+    async def _failed(self, link: SendLink, call: EntityCall, ending: Ending) -> Action:
+        if call.called_at is None:
+            return self._left(call, ending)
+        failure = None if call.error is None else describe(call.error)
+        verdict = SILENCE if failure is None else await self._judge(failure, call.deadline)
+        is_unknown = verdict.action is Action.COUNT_UNKNOWN and call.is_sent
+        self._observe(call, "unknown" if is_unknown else "failed", fate=fate_of(ending, call))
         if ending is Ending.ABANDONED:
             return Action.COUNT
-        self._record(attempt, verdict, failure)
+        self._record(call, verdict, failure)
         if verdict.is_counted:
-            link.discard_after(attempt)
-        return self._cope(link, attempt, verdict)
+            link.discard_after(call)
+        return self._cope(link, call, verdict)
 
     def _record(self, ticket: Ticket, verdict: Ruling, failure: Failure | None) -> None:
         now = self._timers.now()
@@ -270,18 +254,18 @@ class PairedEntity:
         reason = f"no answer for {waited:.3g} s" if failure is None else failure.summary
         self.carry_out(self.health.record(ticket, verdict, now=now, reason=reason))
 
-    def _succeeded(self, link: SendLink, attempt: PrimaryAttempt) -> None:
+    def _succeeded(self, link: SendLink, call: EntityCall) -> None:
         link.failures = 0
         if self.limits is None:
             self.limits = link.limits
         if not self._acquaintance.had_success:
             self._acquaintance.reached()
-        effects = self.health.succeed(attempt, link.last_success or self._timers.now())
+        effects = self.health.succeed(call, link.last_success or self._timers.now())
         if effects:
             self.carry_out(effects)
-        size = attempt.call.size
+        size = call.size
         if self._is_heard or size is None or size > self._backlog.limit - CERTAIN_ROOM:
-            self._observe(attempt, "ok", fate="taken")
+            self._observe(call, "ok", fate="taken")
         else:  # all that is left of it where nobody listens
             self.counts["primary"]["ok"] += 1
 
@@ -293,9 +277,9 @@ class PairedEntity:
             verdict = judge(failure, self._options, had_success=had_success, backlog_opened=opened)
         return verdict
 
-    def _cope(self, link: SendLink, attempt: PrimaryAttempt, verdict: Ruling) -> Action:
+    def _cope(self, link: SendLink, call: EntityCall, verdict: Ruling) -> Action:
         """After a failure that has been recorded: raise if the caller is to see it, else say what to do."""
-        action, error = verdict.action, attempt.error
+        action, error = verdict.action, call.error
         self._around.check()  # where the side has ended, this tells why
         if error is not None and action in (Action.RAISE, Action.PERMANENT):
             if verdict.kind is FailureKind.CONNECTION and isinstance(error, Exception):
@@ -305,15 +289,15 @@ class PairedEntity:
             return action
         if self._options.on_suspect == "raise":
             raise error if error is not None else timed_out(self.path)
-        if attempt.deadline is not None and self._timers.now() >= attempt.deadline:
+        if call.deadline is not None and self._timers.now() >= call.deadline:
             raise timed_out(self.path) from error
         if action is Action.THROTTLED:
             for each in self._links:
                 each.rest(verdict.wait)
-            attempt.failures = 1  # its turn is kept, however often it is told to wait
+            call.failures = 1  # its turn is kept, however often it is told to wait
             return action
-        attempt.failures += 1
-        link.count_failure(attempt)
+        call.failures += 1
+        link.count_failure(call)
         link.rest(self._options.retry_delay_after(link.failures))
         return action
 
@@ -326,18 +310,18 @@ class PairedEntity:
             verdict = judge(failure, self._options, had_success=True)
             self.carry_out(self.health.answered_late(verdict, now=self._timers.now(), reason=failure.summary))
 
-    def _observe(self, attempt: PrimaryAttempt, outcome: AttemptOutcome, *, fate: Fate) -> None:
-        call, messages = attempt.call, attempt.call.messages
+    def _observe(self, call: EntityCall, outcome: AttemptOutcome, *, fate: Fate) -> None:
+        messages = call.messages
         count = len(messages)
         self.counts["primary"][outcome] += count
         if outcome == "unknown":
-            attempt.unanswered += 1
+            call.unanswered += 1
         observers = self._observers
         size = body_bytes(messages[0]) if count == 1 else sum(map(body_bytes, messages))
         if size > self._backlog.limit - CERTAIN_ROOM and outcome == "ok":
             self._watch_headroom(messages)
         if observers.hear_tallies:
-            written = attempt.value if call.when is None else None  # by one of our own senders
+            written = call.value if call.when is None else None  # by one of our own senders
             wire, large = weigh_payloads(written) if written else weigh(messages, when=call.when)
             note = SendNote(self.path, "primary", None, fate, count, wire, large, call.when is not None)
             observers.tell_tally(note)
@@ -349,7 +333,7 @@ class PairedEntity:
                     outcome=outcome,
                     messages=count,
                     size=size,
-                    seconds=self._timers.now() - (attempt.called_at or 0.0),
+                    seconds=self._timers.now() - (call.called_at or 0.0),
                 )
             )
 

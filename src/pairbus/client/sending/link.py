@@ -239,7 +239,10 @@ class SendLink:
             ends = deadline
         ticket.error = None
         sender = self._sender if self._works else None
-        self._enter(ticket, sender, now, ends)
+        self._callers[ticket] = ends
+        if self._watchdog is None or ends < self._watchdog_at:
+            self._set_watchdog(ends)
+        ticket.enter(sender, now, self.last_success)
         if sender is None:
             try:
                 ending = await self._call_in_task(ticket, operation, ends)
@@ -249,26 +252,38 @@ class SendLink:
                         self.last_success = self._timers.now()
             finally:
                 self._leave(ticket)
-        else:
-            try:
-                ticket.value = await operation(sender)
-            except BaseException as error:
-                ticket.error = error
-                found = self.ended(ticket)
-                if found is None:
-                    raise
-                ending = found
-            else:
-                self.arrived(ticket, self._timers.now())
-                return _DONE
-        if self.reopens(ticket, ending):
+            if not self._reopens(ticket, ending):
+                return ending
             return await self.call(ticket, operation, limit=limit, deadline=deadline)
-        return ending
+        try:
+            ticket.value = await operation(sender)
+        except BaseException as error:  # noqa: BLE001 - it is raised again, or judged as the SDK's
+            ticket.error = error
+        if ticket.error is not None:
+            return await self.resume(ticket, operation, limit=limit, deadline=deadline)
+        self.arrived(ticket, self._timers.now())
+        return _DONE
+
+    async def resume(
+        self, ticket: Ticket, operation: SdkOperation, *, limit: float, deadline: float | None
+    ) -> Ending:
+        """Go on with a call in place that has met the ticket's error. Raises what concerns the caller's task
+        and not the call.
+        """
+        ending = self._judge(ticket, ticket.vacate())
+        if ending is not None and ticket.sender is self._sender:
+            self._is_proven = False
+        self._leave(ticket)
+        if ending is None:
+            raise ticket.error or AssertionError("something was raised")
+        if not self._reopens(ticket, ending):
+            return ending
+        return await self.call(ticket, operation, limit=limit, deadline=deadline)
 
     def set_out(self, ticket: Ticket, now: float, ends: float) -> bool:
         """Take the turn and begin a call in place, on the ticket's sender, if that can be done at once.
 
-        It ends with `arrived` or `ended`, and the turn is to be passed on. False if it has to be made by
+        It ends with `arrived` or `resume`, and the turn is to be passed on. False if it has to be made by
         `call`.
         """
         if self._taken >= self._width or self._rest_until > now or self._is_closing or not self._is_proven:
@@ -276,22 +291,11 @@ class SendLink:
         if self._width > 1 and getattr(self._sender, "is_lost", False):
             return False
         self._taken += 1
-        self._enter(ticket, self._sender, now, ends)
-        return True
-
-    def _enter(self, ticket: Ticket, sender: SdkSender | None, now: float, ends: float) -> None:
-        """Begin a call, in place if there is a sender for it."""
-        ticket.called_at = now
         self._callers[ticket] = ends
         if self._watchdog is None or ends < self._watchdog_at:
             self._set_watchdog(ends)
-        ticket.sender = sender
-        ticket.worked_at = self.last_success
-        ticket.is_sent = sender is not None
-        if sender is not None:
-            task = asyncio.current_task(self._loop)
-            assert task is not None
-            ticket.occupy(task)
+        ticket.enter(self._sender, now, self.last_success)
+        return True
 
     def arrived(self, ticket: Ticket, now: float) -> None:
         """The SDK has done what it was asked to in place."""
@@ -303,17 +307,8 @@ class SendLink:
         if self._retired or self._resting or self._parting is not None:
             self._look_around()
 
-    def ended(self, ticket: Ticket) -> Ending | None:
-        """A call in place has met the ticket's error: how it ended. None if that concerns the caller's task
-        and not the call: it is to be raised.
-        """
-        ending = self._judge(ticket, ticket.vacate())
-        if ending is not None and ticket.sender is self._sender:
-            self._is_proven = False
-        self._leave(ticket)
-        return ending
-
     def _judge(self, ticket: Ticket, reason: Ending | None) -> Ending | None:
+        """How a call in place ended; None if its error is to be raised."""
         error = ticket.error
         if isinstance(error, Exception):  # whatever it is, the table of failures judges it
             return Ending.FAILED
@@ -338,7 +333,7 @@ class SendLink:
         if self._parting is not None and not self._callers and not self._parting.done():
             self._parting.set_result(None)
 
-    def reopens(self, ticket: Ticket, ending: Ending) -> bool:
+    def _reopens(self, ticket: Ticket, ending: Ending) -> bool:
         """Rule 6: whether a call is to be made again at once, since its link was found closed."""
         fate = self._fate_if_idle(ticket) if ending is Ending.FAILED else None
         if fate is None:

@@ -32,6 +32,7 @@ from pairbus.amqp.message import scan
 from pairbus.conditions import ARGUMENT_ERROR
 from pairbus.pairing.envelope import (
     ID_LIMIT,
+    Aliases,
     CompressedBody,
     Long,
     Natives,
@@ -226,22 +227,27 @@ def wrapped_copy(
     return copy
 
 
-def wrapped_plainly(message: Message, envelope: Wrapped) -> AmqpAnnotatedMessage | None:
-    """The same for what nearly every message is, in a third of the time: one that has nothing which an
-    envelope hides. `envelope` is that of such a message; None for any other.
+def hides_nothing(header: Any, annotations: Any, properties: Any) -> bool:
+    """Whether a message with these parts, as nearly every one, has nothing which an envelope hides."""
+    if annotations or properties is None or (header is not None and header.time_to_live is not None):
+        return False
+    return properties.group_id is None and properties.absolute_expiry_time is None
+
+
+def wrapped_plainly(message: Message, aliases: Aliases) -> AmqpAnnotatedMessage | None:
+    """The same for one that has nothing which an envelope hides, in a third of the time. `aliases` are all
+    that the envelope of such a message has; None for any other.
     """
     raw = raw_of(message)
     _, _, header, annotations, properties, found, _, _ = message_parts(raw)
-    if annotations or properties is None or (header is not None and header.time_to_live is not None):
-        return None
-    if properties.group_id is not None or properties.absolute_expiry_time is not None:
+    if not hides_nothing(header, annotations, properties):
         return None
     copy = _copy(raw)
     copy.properties = _copy(properties)
     if header is not None:
         copy.header = _copy(header)
     copy.application_properties = added = {**(found or {})}
-    added.update(envelope.aliases)
+    added.update(aliases)
     copy.delivery_annotations = None
     return copy
 

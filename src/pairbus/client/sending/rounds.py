@@ -14,17 +14,18 @@ a *convoy*:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable
+from typing import Any, Final, Protocol
 
-from azure.servicebus.amqp import AmqpAnnotatedMessage
-
-from pairbus.client.direct.encoding import Routing, encode_to_enclose, routing_of
 from pairbus.client.observers.observer import AttemptOutcome
+from pairbus.client.status import SendCounts
 from pairbus.sdk.failures import describe
+from pairbus.sdk.side import SdkSender
 
-from .link import SdkOperation
+from .calls import EntityCall
+from .pinger import open_link
 from .ticket import Ending, Ticket
+from .wrapping import WrappedGroup, WrappedMessage, Wrapping
 
 _DONE: Final = Ending.DONE  # see `link.py`
 # What a round may take beyond the time of one attempt.
@@ -34,61 +35,37 @@ _MOST = 100
 # What a batch adds to a message.
 _FRAME = 8
 
-# Hears of the queue, the call, and how it ended: None if it was cancelled.
-Observe = Callable[[str, Ticket, "Ending | None"], None]
-
-
-class Consignment:
-    """A message that goes by itself, or in a convoy, as bytes."""
-
-    def __init__(self, native: AmqpAnnotatedMessage) -> None:
-        self.native = native
-        #: Once it is written.
-        self.payload: bytes | None = None
-        self._routing: Routing | None = None
-
-    @property
-    def routing(self) -> Routing:
-        """What the service routes it by."""
-        if self._routing is None:
-            self._routing = routing_of(self.native)
-        return self._routing
-
-    def encode(self, limit: int) -> bytes | None:
-        """Its bytes; None if the SDK has to write it. Raises what the SDK raises if it cannot be written."""
-        if self.payload is None:
-            self.payload = encode_to_enclose(self.native, limit)
-        return self.payload
-
 
 class Round(Ticket):
-    """What one call wants done, which queues it has tried, and until when it may go on.
+    """One call's way through the backlog queues: which it has tried, and until when it may go on. By itself
+    it opens a link.
 
     The time runs while it has a turn, or others set out with it: waiting for that takes none of it.
     """
 
-    __slots__ = ("_left", "convoy", "deadline", "ends", "observe", "operation", "parcel", "tried")
+    __slots__ = ("_left", "convoy", "deadline", "ends", "parcel", "path", "queue", "tried")
 
-    def __init__(
-        self,
-        operation: SdkOperation,
-        deadline: float | None,
-        *,
-        observe: Observe | None = None,
-        parcel: Consignment | None = None,
-    ) -> None:
+    def __init__(self, path: str, deadline: float | None, *, parcel: WrappedMessage | None = None) -> None:
         """`parcel` is what others may take along."""
-        super().__init__()
-        self.operation = operation
+        Ticket.__init__(self)  # see `calls.py`
+        self.path = path
         self.deadline = deadline
-        self.observe = observe
         self.parcel = parcel
         self.tried: set[str] = set()
+        #: Where it has set out for, with the turn, until it is heard what came of that.
+        self.queue: str | None = None
         #: While its time runs.
         self.ends = math.inf
         self._left = math.inf
         #: That which it is in now.
         self.convoy: Convoy | None = None
+
+    def transmit(self, sender: SdkSender) -> Awaitable[Any]:
+        """Have the SDK do what is wanted."""
+        return open_link(sender)
+
+    def observe(self, queue: str, ending: Ending | None) -> None:
+        """Hear how a call ended, or None if it was cancelled. Nobody counts links."""
 
     def set_out(self, now: float, send_timeout: float) -> None:
         """It has a turn: its time runs, or runs on."""
@@ -111,14 +88,14 @@ class Round(Ticket):
 
     def tell(self, queue: str, ending: Ending | None) -> None:
         """Tell of its last call, if it came to one, and of those that were repeated at once."""
-        if self.called_at is None or self.observe is None:
+        if self.called_at is None:
             return
-        is_sent = self.is_sent
-        while self.unknown:
-            self.unknown, self.is_sent = self.unknown - 1, True
-            self.observe(queue, self, None)
-        self.is_sent = is_sent
-        self.observe(queue, self, ending)
+        if self.unknown:
+            is_sent, self.is_sent = self.is_sent, True
+            for _ in range(self.unknown):
+                self.observe(queue, None)
+            self.unknown, self.is_sent = 0, is_sent
+        self.observe(queue, ending)
 
     def leave_convoy(self, ending: Ending | None) -> None:
         """Its wait is over; if its convoy is still on the way, it is told that one has left."""
@@ -136,6 +113,44 @@ class Round(Ticket):
     def _share(self, convoy: Convoy) -> None:
         self.called_at, self.is_sent = convoy.called_at, convoy.is_sent
         self.error, self.unknown = convoy.error, convoy.unknown
+
+
+class Carrier(Protocol):
+    """Who sends shipments, and hears of them."""
+
+    def transmit(self, wanted: Shipment, sender: SdkSender) -> Awaitable[Any]: ...
+    def observe(self, wanted: Shipment, queue: str, ending: Ending | None) -> None: ...
+
+
+class Shipment(Round):
+    """Messages of a call on their way to the backlog, all that go together."""
+
+    __slots__ = ("_carrier", "batch", "call", "counts", "messages", "unsure", "wrapping")
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        call: EntityCall,
+        wrapping: Wrapping,
+        group: WrappedGroup,
+        counts: SendCounts,
+    ) -> None:
+        messages, batch = group
+        parcel = messages[0] if wrapping.as_bytes and batch is None else None
+        Round.__init__(self, wrapping.path, call.deadline, parcel=parcel)
+        self._carrier = carrier
+        self.call = call
+        self.wrapping = wrapping
+        self.messages, self.batch = messages, batch
+        self.counts = counts
+        #: Queues that may have taken it without a word.
+        self.unsure: list[str] = []
+
+    def transmit(self, sender: SdkSender) -> Awaitable[Any]:
+        return self._carrier.transmit(self, sender)
+
+    def observe(self, queue: str, ending: Ending | None) -> None:
+        self._carrier.observe(self, queue, ending)
 
 
 class Convoy(Ticket):
@@ -173,7 +188,7 @@ class Convoy(Ticket):
         ticket.convoy = self
         return True
 
-    def _is_routed_apart(self, parcel: Consignment) -> bool:
+    def _is_routed_apart(self, parcel: WrappedMessage) -> bool:
         first = self.rounds[0].parcel if self.rounds else None
         return first is not None and first.routing[1:] != parcel.routing[1:]
 

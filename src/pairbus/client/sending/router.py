@@ -29,15 +29,18 @@ from pairbus.pairing.health import Route
 from pairbus.pairing.scheduling import BacklogNumbers
 
 from .backlog_route import BacklogRoute
-from .calls import EntityCall, PrimaryAttempt
+from .calls import EntityCall
 from .entity import PairedEntity
 from .message import Message, body_bytes, check_written, session_of
+from .rounds import Shipment
 from .sessions import StayingSessions
 from .spool import Spool
 from .surroundings import Surroundings
 from .ticket import ends_caller
 
 _HEALTHY: Final = EntityState.HEALTHY  # see `link.py`
+#: What has set out: a call, to the primary, or what it sends to the backlog.
+Departure = EntityCall | Shipment
 Perform = Callable[[PairedEntity, EntityCall, float | None], Coroutine[Any, Any, Any]]
 
 
@@ -66,28 +69,36 @@ class Router:
         #: Does what the caller wants, on whatever way is open.
         self.perform: Perform = self._perform_observed if surroundings.observers.surround else self._run
 
-    def set_out(self, entity: PairedEntity, call: EntityCall) -> PrimaryAttempt | None:
-        """Begin to send to the primary, if nothing is in the way: then nothing is left to do but what the SDK
-        does, and the caller has it done itself. Each coroutine between the two takes a hundredth of the
-        whole send. It calls `entity.arrived` then, or `resume` with the error as the attempt's. None if the
-        way is to be found by `perform`.
+    def set_out(self, entity: PairedEntity, call: EntityCall) -> Departure | None:
+        """Begin to send, if nothing is in the way: then nothing is left to do but what the SDK does, and the
+        caller has it done itself. Each coroutine between the two takes a hundredth of the whole send. It
+        calls `arrived` of the departure's way then, or `resume` with the error as the departure's. None if
+        the way is to be found by `perform`.
         """
-        if self._sets_out and entity.health.state is _HEALTHY and not self._sides.have_ended:
-            return entity.set_out(call)
+        if not self._sets_out or self._sides.have_ended:
+            return None
+        if entity.health.state is _HEALTHY:
+            return call if entity.set_out(call) else None
+        if self._spool is None and entity.health.route is Route.BACKLOG:
+            call.check(entity.limits)
+            return self._backlog.set_out(entity.path, call, counts=entity.counts)
         return None
 
-    async def resume(self, entity: PairedEntity, attempt: PrimaryAttempt) -> None:
-        """Go on with what had set out, and has failed."""
+    async def resume(self, entity: PairedEntity, departure: Departure) -> None:
+        """Go on with what had set out, and has failed, or is not on record yet."""
+        if isinstance(departure, Shipment):
+            await self._backlog.resume(departure)
+            return
         try:
-            action = await entity.attempt(attempt, entity.broke_off(attempt))
+            action = await entity.attempt(departure, has_set_out=True)
         except BaseException as error:
             if ends_caller(error):
-                entity.cancelled(attempt)
+                entity.cancelled(departure)
             raise
         if action is Action.SPILL:
-            await self._redirect(entity, attempt)
+            await self._redirect(entity, departure)
         elif action is not None:
-            await self._perform(entity, attempt.call, None, begun=attempt)
+            await self._perform(entity, departure, None)
 
     async def _perform_observed(self, entity: PairedEntity, call: EntityCall, timeout: float | None) -> Any:
         undertaking = Undertaking(
@@ -112,16 +123,8 @@ class Router:
             left = None if deadline is None else deadline - self._timers.now()
             return await self._perform(entity, call, left)
 
-    async def _perform(
-        self,
-        entity: PairedEntity,
-        call: EntityCall,
-        timeout: float | None,
-        *,
-        begun: PrimaryAttempt | None = None,
-    ) -> Any:
-        deadline = None if timeout is None else self._timers.now() + timeout
-        attempt = begun or PrimaryAttempt(call, deadline)
+    async def _perform(self, entity: PairedEntity, call: EntityCall, timeout: float | None) -> Any:
+        call.deadline = None if timeout is None else self._timers.now() + timeout
         health, sessions = entity.health, self._sessions
         try:
             while True:
@@ -130,29 +133,29 @@ class Router:
                 if health.state is not _HEALTHY and health.route is not Route.PRIMARY:
                     if health.route is Route.REFUSED:
                         raise health.fault()
-                    return await self._redirect(entity, attempt)
+                    return await self._redirect(entity, call)
                 if self._line is not None and not self._line.is_empty and await self._lines_up(entity, call):
-                    return await self._redirect(entity, attempt)
+                    return await self._redirect(entity, call)
                 if sessions is not None and sessions.staying:
                     stay = sessions.stay_of(entity.path, call.messages)
                     if stay is not None and stay.hold is None:
-                        return await self._redirect(entity, attempt)
+                        return await self._redirect(entity, call)
                     if stay is not None:
-                        await sessions.wait_out(stay, deadline)
+                        await sessions.wait_out(stay, call.deadline)
                         continue
                 try:
-                    action = await entity.attempt(attempt)
+                    action = await entity.attempt(call)
                 except BaseException as error:
                     if ends_caller(error):
-                        entity.cancelled(attempt)
+                        entity.cancelled(call)
                     raise
                 if action is None:
-                    return attempt.value
+                    return call.value
                 if action is Action.SPILL:
-                    return await self._redirect(entity, attempt)
+                    return await self._redirect(entity, call)
         except BaseException:
             if call.is_replay:  # it stays in the spool, and is sent again
-                await self._note_unanswered(entity, attempt, call.messages)
+                await self._note_unanswered(entity, call, call.messages)
             raise
 
     # -- not to the primary
@@ -164,63 +167,58 @@ class Router:
         await self._line.hold_up()
         return self._line.holds(entity.path)
 
-    async def _redirect(self, entity: PairedEntity, attempt: PrimaryAttempt) -> list[int] | None:
+    async def _redirect(self, entity: PairedEntity, call: EntityCall) -> list[int] | None:
         """Have the backlog or the spool take a call; numbers below 0 for what was to be scheduled."""
-        call = attempt.call
         call.check(entity.limits)
         call.route = "backlog"
         if self._spool is None and self._sessions is None:
-            await self._backlog.send(entity.path, attempt, counts=entity.counts)
+            await self._backlog.send(entity.path, call, counts=entity.counts)
         else:
-            await self._detour(entity, attempt)
+            await self._detour(entity, call)
         return None if call.when is None else self._numbers.take(len(call.messages))
 
-    async def _detour(self, entity: PairedEntity, attempt: PrimaryAttempt) -> None:
-        call, spool = attempt.call, None if attempt.call.is_replay else self._spool
+    async def _detour(self, entity: PairedEntity, call: EntityCall) -> None:
+        spool = None if call.is_replay else self._spool
         if spool is None:
-            await self._send_to_backlog(entity, attempt)
+            await self._send_to_backlog(entity, call)
             return
         await spool.hold_up()
         if spool.holds(entity.path):
             # What waits there is older, and is not overtaken while there is room behind it, or if the order
             # of its session is to be kept.
             try:
-                await self._keep(spool, entity, attempt, call.messages)
+                await self._keep(spool, entity, call, call.messages)
                 return
             except SpoolError:
                 if self._line is not None and _has_session(call):
                     raise
         try:
-            await self._send_to_backlog(entity, attempt)
+            await self._send_to_backlog(entity, call)
         except BacklogUnavailableError as error:
-            await self._keep_rest(spool, entity, attempt, error.taken)
+            await self._keep_rest(spool, entity, call, error.taken)
 
-    async def _keep_rest(
-        self, spool: Spool, entity: PairedEntity, attempt: PrimaryAttempt, taken: int
-    ) -> None:
-        messages = attempt.call.messages
+    async def _keep_rest(self, spool: Spool, entity: PairedEntity, call: EntityCall, taken: int) -> None:
+        messages = call.messages
         try:
-            await self._keep(spool, entity, attempt, messages[taken:])
+            await self._keep(spool, entity, call, messages[taken:])
         except SpoolError as error:
             if taken:
                 tell_taken(error, taken, len(messages))
             raise
 
-    async def _send_to_backlog(self, entity: PairedEntity, attempt: PrimaryAttempt) -> None:
-        call = attempt.call
+    async def _send_to_backlog(self, entity: PairedEntity, call: EntityCall) -> None:
         with self._sessions.redirecting(entity.path, call.messages) if self._sessions else nullcontext():
-            await self._backlog.send(entity.path, attempt, counts=entity.counts)
+            await self._backlog.send(entity.path, call, counts=entity.counts)
 
     async def _keep(
-        self, spool: Spool, entity: PairedEntity, attempt: PrimaryAttempt, messages: list[Message]
+        self, spool: Spool, entity: PairedEntity, call: EntityCall, messages: list[Message]
     ) -> None:
-        call = attempt.call
         began = self._timers.now()
         for message in messages:  # nobody else will encode them before they are acknowledged
             check_written(message)
         stays = self._sessions is not None and self._sessions.stays(entity.path, messages)
         await spool.append(entity.path, messages, scheduled_for=call.when, stays=stays)
-        await self._note_unanswered(entity, attempt, messages)
+        await self._note_unanswered(entity, call, messages)
         call.route = "spool"
         entity.counts["spool"]["ok"] += len(messages)
         if self._around.observers.hear_sends:
@@ -235,11 +233,9 @@ class Router:
                 )
             )
 
-    async def _note_unanswered(
-        self, entity: PairedEntity, attempt: PrimaryAttempt, messages: list[Message]
-    ) -> None:
+    async def _note_unanswered(self, entity: PairedEntity, call: EntityCall, messages: list[Message]) -> None:
         """What was sent without an answer, and is in the spool, is sent again."""
-        if times := attempt.unanswered + attempt.unsure:
+        if times := call.unanswered + call.unsure:
             await self._backlog.note_unanswered(entity.path, messages, times=times)
 
 

@@ -52,9 +52,11 @@ class Ticket:
 
     def __init__(self) -> None:
         self._waiter: asyncio.Future[Ending] | None = None
+        # Its own, while it waits in place; the next three are set then.
         self._task: asyncio.Task[Any] | None = None
-        self._ending: Ending | None = None
-        self._called_away = self._cancelling = 0
+        self._ending: Ending | None
+        self._called_away: int
+        self._cancelling: int
         self.is_abandoned = False
         self.failures = 0
         #: Calls that were repeated at once though they may have been done; whoever tells of them resets it.
@@ -117,8 +119,18 @@ class Ticket:
         self._waiter = waiter = loop.create_future()
         return waiter
 
-    def occupy(self, task: asyncio.Task[Any]) -> None:
-        """Wait in place from now on; `task` is the caller's own, which is running."""
+    def enter(self, sender: Any, now: float, worked_at: float | None) -> None:
+        """A call begins. If there is a sender for it already, wait in place from now on; `worked_at` is when
+        that last did what it was asked to.
+        """
+        self.called_at = now
+        self.sender = sender
+        self.worked_at = worked_at
+        self.is_sent = sender is not None
+        if sender is None:
+            return
+        task = asyncio.current_task()
+        assert task is not None
         self._task = task
         self._ending = None
         self._called_away = 0

@@ -1,13 +1,15 @@
 """Messages of a call as a backlog queue takes them: wrapped, compressed if they must be, in groups that fit.
 
-What is near the limit is measured; all else is known to fit by the size of its body.
+1. What is near the limit is measured; all else is known to fit by the size of its body.
+2. A message that goes by itself is written at once where its sender takes bytes, and has nothing that an
+   envelope hides: then no copy is made of it. Any other is copied, and written when it is sent, where what
+   cannot be written fails as the SDK's own send does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from functools import lru_cache
 from typing import NamedTuple
 
 from azure.servicebus import ServiceBusMessageBatch
@@ -15,7 +17,14 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError
 
 from pairbus.amqp.message import encode_data
-from pairbus.pairing.envelope import Natives, Wrapped, compress_body, wrap
+from pairbus.client.direct.encoding import (
+    PlainEnvelope,
+    Routing,
+    encode_in_envelope,
+    encode_to_enclose,
+    routing_of,
+)
+from pairbus.pairing.envelope import Natives, compress_body, wrap
 from pairbus.pairing.headroom import BATCH_RESERVE, CERTAIN_ROOM, check_fit, split_batch
 
 from .message import (
@@ -32,77 +41,134 @@ from .message import (
 _PLAIN = Natives()
 
 
-class WrappedMessage(NamedTuple):
-    """A wrapped message and what its record says."""
+class WrappedMessage:
+    """A wrapped message, as the SDK takes it or as bytes, and what its record says."""
 
-    message: AmqpAnnotatedMessage
-    message_id: str
-    session_id: str | None
+    __slots__ = ("_native", "_routing", "message_id", "payload", "session_id", "size")
+
+    def __init__(
+        self,
+        native: AmqpAnnotatedMessage | None,
+        message_id: str,
+        session_id: str | None,
+        size: int,
+        payload: bytes | None = None,
+    ) -> None:
+        """`size` is that of the body. Without a `native` there is a `payload`."""
+        self._native = native
+        self.message_id = message_id
+        self.session_id = session_id
+        self.size = size
+        #: Once it is written.
+        self.payload = payload
+        self._routing: Routing | None = Routing(message_id, None, None) if native is None else None
+
+    @property
+    def native(self) -> AmqpAnnotatedMessage:
+        """What the SDK is given, where it does not take bytes."""
+        assert self._native is not None, "it is given as bytes"
+        return self._native
+
+    @property
+    def routing(self) -> Routing:
+        """What the service routes it by."""
+        if self._routing is None:
+            self._routing = routing_of(self.native)
+        return self._routing
+
+    def encode(self, limit: int) -> bytes | None:
+        """Its bytes; None if the SDK has to write it. Raises what the SDK raises if it cannot be written."""
+        if self.payload is None:
+            self.payload = encode_to_enclose(self.native, limit)
+        return self.payload
 
 
 class WrappedGroup(NamedTuple):
-    """What is sent together: what the SDK is given, and the messages in it."""
+    """What is sent together: the messages, and the batch in which the SDK is given several of them."""
 
-    native: AmqpAnnotatedMessage | ServiceBusMessageBatch
     messages: list[WrappedMessage]
+    batch: ServiceBusMessageBatch | None = None
 
 
-class Wrapping(NamedTuple):
-    """How the messages of one call are wrapped for `path`: the largest message and batch, and the time."""
+class Wrapping:
+    """How messages are wrapped for a path, while backlog queues take so much."""
 
-    path: str
-    limit: int
-    batch_limit: int
-    #: Makes an empty batch of this many bytes.
-    new_batch: Callable[[int], ServiceBusMessageBatch]
-    compresses: bool
-    now_ms: int
+    def __init__(
+        self,
+        path: str,
+        *,
+        limit: int,
+        batch_limit: int,
+        new_batch: Callable[[int], ServiceBusMessageBatch],
+        compresses: bool,
+        clock: Callable[[], float],
+        as_bytes: bool = False,
+    ) -> None:
+        """`limit` and `batch_limit` are those of a queue; `new_batch` makes an empty batch of so many bytes;
+        `clock` gives Unix seconds. `as_bytes`: the sender takes bytes.
+        """
+        self.path = path
+        self.limit = limit
+        self.batch_limit = batch_limit
+        self._new_batch = new_batch
+        self._compresses = compresses
+        self._clock = clock
+        #: Whether messages that go alone are given as bytes, rule 2.
+        self.as_bytes = as_bytes
+        # Nothing else is known to fit, whatever its properties are.
+        self._certain = min(limit, batch_limit) - CERTAIN_ROOM if as_bytes else 0
+        self._envelope = PlainEnvelope.of(wrap(path, _PLAIN).aliases)
 
-    def wrap(self, message: Message, scheduled_for: datetime | None) -> WrappedMessage:
-        """A message in its envelope; MessageTooLargeForBacklog if it fits none."""
+    def wrap_all(self, messages: list[Message], scheduled_for: datetime | None) -> Iterable[WrappedGroup]:
+        """What is sent together, in order. MessageTooLargeForBacklog if one fits no envelope."""
+        if len(messages) == 1:
+            return (WrappedGroup([self.wrap(messages[0], scheduled_for, alone=True)]),)
+        return self._split([self.wrap(message, scheduled_for) for message in messages])
+
+    def wrap(
+        self, message: Message, scheduled_for: datetime | None, *, alone: bool = False
+    ) -> WrappedMessage:
+        """A message in its envelope, which goes `alone` or not; MessageTooLargeForBacklog if it fits none."""
+        size = body_bytes(message)
+        if alone and scheduled_for is None and size <= self._certain:
+            found = encode_in_envelope(message, self._envelope)
+            if found is not None and len(found[1]) <= self.batch_limit - BATCH_RESERVE:
+                return WrappedMessage(None, found[0], None, size, found[1])
         natives = _PLAIN
-        copy = wrapped_plainly(message, _plain_envelope(self.path)) if scheduled_for is None else None
+        copy = wrapped_plainly(message, self._envelope.aliases) if scheduled_for is None else None
         if copy is None:
             natives = natives_of(message, scheduled_for)
-            copy = wrapped_copy(message, wrap(self.path, natives), created_ms=self.now_ms)
-        if body_bytes(message) > self.limit - CERTAIN_ROOM and measure(copy) > self.limit:
+            copy = wrapped_copy(message, wrap(self.path, natives), created_ms=int(self._clock() * 1000))
+        if size > self.limit - CERTAIN_ROOM and measure(copy) > self.limit:
             copy = self._compress(message, natives)
-        return WrappedMessage(copy, message_id_of(message), natives.session_id)
+        return WrappedMessage(copy, message_id_of(message), natives.session_id, size)
 
     def _compress(self, message: Message, natives: Natives) -> AmqpAnnotatedMessage:
-        sections = data_of(message) if self.compresses else None
+        sections = data_of(message) if self._compresses else None
         body = None if sections is None else compress_body(b"".join(map(encode_data, sections)))
-        copy = wrapped_copy(message, wrap(self.path, natives), created_ms=self.now_ms, body=body)
+        copy = wrapped_copy(
+            message, wrap(self.path, natives), created_ms=int(self._clock() * 1000), body=body
+        )
         size, name = measure(copy), message_id_of(message)
         check_fit(self.path, message_id=name, size=size, overhead=0, backlog_limit=self.limit)
         return copy
 
-    def groups(self, wrapped: list[WrappedMessage]) -> Iterable[WrappedGroup]:
-        """What is sent together, in order."""
-        return (WrappedGroup(wrapped[0].message, wrapped),) if len(wrapped) == 1 else self._split(wrapped)
-
     def _split(self, wrapped: list[WrappedMessage]) -> Iterator[WrappedGroup]:
         try:
-            yield WrappedGroup(self._batch(wrapped), wrapped)
+            yield WrappedGroup(wrapped, self._batch(wrapped))
             return
         except MessageSizeExceededError:
-            sizes = [measure(one.message) for one in wrapped]
+            sizes = [measure(one.native) for one in wrapped]
         plan = split_batch(sizes, limit=self.batch_limit)
         # What is too large for any batch may still go by itself.
         alone = [range(index, index + 1) for index in plan.oversized]
         for indices in sorted([*plan.groups, *alone], key=lambda each: each.start):
             chosen = [wrapped[index] for index in indices]
-            yield WrappedGroup(chosen[0].message if len(chosen) == 1 else self._batch(chosen), chosen)
+            yield WrappedGroup(chosen, None if len(chosen) == 1 else self._batch(chosen))
 
     def _batch(self, wrapped: list[WrappedMessage]) -> ServiceBusMessageBatch:
         # The SDK does not count the envelope of a batch, which repeats ids of its first message.
-        batch = self.new_batch(self.batch_limit - BATCH_RESERVE)
+        batch = self._new_batch(self.batch_limit - BATCH_RESERVE)
         for one in wrapped:
-            batch.add_message(one.message)
+            batch.add_message(one.native)
         return batch
-
-
-@lru_cache(maxsize=1024)
-def _plain_envelope(path: str) -> Wrapped:
-    """That of a message which has nothing but its path to be kept."""
-    return wrap(path, _PLAIN)

@@ -121,8 +121,18 @@ class SegmentRecords(SegmentLog[RedirectRecord]):
                 self._adopt()
             self._disk.append(rows, is_synced=self._is_synced)
         except Exception as error:  # noqa: BLE001 - whatever it is, the messages have been taken
-            self._disk.lose(len(rows))
-            log.error("cannot write redirect records: %s", error, extra={"fields": {"lost": self.lost}})
+            self._lose(len(rows), error)
+
+    def _write_if_ready(self, rows: Sequence[RedirectRecord]) -> bool:
+        try:
+            return self._disk.append_if_ready(rows)
+        except Exception as error:  # noqa: BLE001 - the same
+            self._lose(len(rows), error)
+            return True
+
+    def _lose(self, rows: int, error: Exception) -> None:
+        self._disk.lose(rows)
+        log.error("cannot write redirect records: %s", error, extra={"fields": {"lost": self.lost}})
 
     def _adopt(self) -> None:
         self._has_adopted = True

@@ -1,0 +1,111 @@
+"""What is told and put on record of messages on their way to the backlog."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pairbus.client.direct.encoding import weigh, weigh_payloads
+from pairbus.client.observers.observer import AttemptOutcome, Sending, SendNote
+from pairbus.client.state.records import UNANSWERED, UNKNOWN, Records, RedirectRecord
+
+from .message import Message, message_id_of, session_of
+from .rounds import Shipment, outcome_of
+from .surroundings import Surroundings
+from .ticket import Ending, fate_of
+from .wrapping import WrappedMessage
+
+log = logging.getLogger(__name__)
+
+
+class _Named(NamedTuple):
+    """What a record says of a message."""
+
+    message_id: str
+    session_id: str | None
+
+
+class Redirects:
+    """Tells the observers of each attempt, and keeps a record of each message."""
+
+    def __init__(self, surroundings: Surroundings, records: Records) -> None:
+        self._timers = surroundings.timers
+        self._observers = surroundings.observers
+        self._wall_clock = surroundings.wall_clock
+        self._records = records
+
+    def observe(self, wanted: Shipment, queue: str, ending: Ending | None) -> None:
+        """A call to a queue has ended; None if it was cancelled."""
+        outcome = outcome_of(ending, wanted)
+        wanted.counts["backlog"][outcome] += len(wanted.messages)
+        if outcome == "unknown":
+            wanted.unsure.append(queue)
+            wanted.call.unsure += 1
+        if self._observers.hear_sends or self._observers.hear_tallies:
+            self._tell(wanted, queue, ending, outcome)
+
+    def _tell(self, wanted: Shipment, queue: str, ending: Ending | None, outcome: AttemptOutcome) -> None:
+        path, wrapped = wanted.path, wanted.messages
+        if self._observers.hear_tallies:
+            payload = wrapped[0].payload if wanted.batch is None else None
+            written = wanted.value if payload is None else (payload,)
+            size, large = weigh_payloads(written) if written else weigh([one.native for one in wrapped])
+            fate = fate_of(ending, wanted)
+            self._observers.tell_tally(
+                SendNote(path, "backlog", queue, fate, len(wrapped), size, large, False)
+            )
+        if self._observers.hear_sends:
+            self._observers.tell_sent(
+                Sending(
+                    path=path,
+                    route="backlog",
+                    outcome=outcome,
+                    messages=len(wrapped),
+                    size=sum(one.size for one in wrapped),
+                    seconds=self._timers.now() - (wanted.called_at or 0.0),
+                )
+            )
+
+    async def record(self, wanted: Shipment, queue: str | None) -> None:
+        """Put on record that a queue has the messages, if one has, how often the primary may have taken them
+        before, and which queues may have.
+        """
+        path, messages = wanted.path, wanted.messages
+        rows: list[RedirectRecord] = []
+        if queue is not None:
+            rows = self._rows(path, queue, messages, None)
+            if wanted.call.unanswered:
+                rows += wanted.call.unanswered * self._rows(path, queue, messages, UNANSWERED)
+        for doubtful in wanted.unsure:
+            rows += self._rows(path, doubtful, messages, UNKNOWN)
+        if rows:
+            await self._keep(rows)
+
+    async def record_unanswered(self, path: str, queue: str, messages: list[Message], *, times: int) -> None:
+        """Put on record how often messages may have been taken already; `queue` stands for the pair."""
+        named = [_Named(message_id_of(message), session_of(message)) for message in messages]
+        await self._keep(times * self._rows(path, queue, named, UNANSWERED))
+
+    def _rows(
+        self, path: str, queue: str, messages: Sequence[WrappedMessage | _Named], outcome: str | None
+    ) -> list[RedirectRecord]:
+        at = self._wall_clock()
+        return [
+            RedirectRecord(
+                message_id=one.message_id,
+                path=path,
+                session_id=one.session_id,
+                queue=queue,
+                at=at,
+                outcome=outcome,
+            )
+            for one in messages
+        ]
+
+    async def _keep(self, rows: list[RedirectRecord]) -> None:
+        try:
+            await self._records.append(rows)
+        except Exception:
+            # The messages are in the backlog: a caller that were told otherwise would send them again.
+            log.exception("redirect records were not written", extra={"fields": {"records": len(rows)}})
