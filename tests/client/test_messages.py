@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
+from azure.servicebus.exceptions import MessageSizeExceededError
 
 from pairbus.aio import PairedSender
 from pairbus.amqp.message import scan
 from pairbus.broker.engine.message import StoredMessage
 from pairbus.broker.engine.settings import QueueSettings
+from pairbus.client.direct.encoding import PlainEnvelope, encode_in_envelope
 from pairbus.client.sending.message import (
     PairedMessageBatch,
     natives_of,
@@ -338,6 +341,57 @@ def test_a_message_with_nothing_to_hide_is_wrapped_the_short_way_to_the_same_byt
     assert (short is not None) is is_plain
     if short is not None:
         assert encode_by_sdk(short) == encode_by_sdk(usual)
+
+
+@pytest.mark.parametrize("name", _plain_or_not())
+def test_a_message_with_nothing_to_hide_is_written_in_its_envelope_without_a_copy(name: str) -> None:
+    message, is_plain = _plain_or_not()[name]
+    usual = wrapped_copy(message, wrap("orders", natives_of(message)), created_ms=1_700_000_000_000)
+    found = encode_in_envelope(message, PlainEnvelope.of(wrap("orders", Natives()).aliases))
+    is_written = is_plain and name != "a value"
+    assert found == (("1", encode_by_sdk(usual)) if is_written else None)
+
+
+_LISTS: dict[str, tuple[list[Any], bool]] = {
+    "ids": ([text("1"), text("2")], True),
+    "sessions": ([ServiceBusMessage(b"1", session_id="s"), ServiceBusMessage(b"2", session_id="s")], True),
+    "lives": ([ServiceBusMessage(b"1", time_to_live=timedelta(hours=1))], True),
+    "values": ([text("1"), AmqpAnnotatedMessage(value_body=2)], False),
+}
+
+
+@pytest.mark.parametrize("name", _LISTS)
+async def test_a_list_is_written_here_if_its_messages_are_of_the_usual_kinds(
+    still: Scene, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    messages, is_usual = _LISTS[name]
+    sender = still.sender()
+    await sender.send_messages(text("opens the link"))
+    added: list[Any] = []
+    add = ServiceBusMessageBatch.add_message
+
+    def note(self: ServiceBusMessageBatch, message: Any) -> None:
+        added.append(message)
+        add(self, message)
+
+    monkeypatch.setattr(ServiceBusMessageBatch, "add_message", note)
+    await sender.send_messages(messages)
+    assert (added == []) is is_usual
+    assert len(still.messages("orders")) == 1 + len(messages)
+
+
+async def test_a_list_that_is_too_large_is_refused_as_by_the_sdk(still: Scene) -> None:
+    sender = still.sender()
+    await sender.send_messages(text("opens the link"))
+    async with ServiceBusClient.from_connection_string(still.primary.connection_string) as plain:
+        large = [ServiceBusMessage(b"x" * 200_000) for _ in range(6)]
+        told = []
+        for one in (plain.get_queue_sender("orders"), sender):
+            with pytest.raises(MessageSizeExceededError) as refused:
+                await one.send_messages(large)
+            told.append(str(refused.value))
+    assert told[0] == told[1]
+    assert len(still.messages("orders")) == 1
 
 
 def test_what_was_wrapped_the_short_way_is_not_changed_by_the_owner_of_the_message() -> None:

@@ -44,6 +44,8 @@ _i32 = Struct(">i").pack
 _i64 = Struct(">q").pack
 _f64 = Struct(">d").pack
 _TWELVE_NULLS = 12 * _NULL
+# What a batch adds to a message, at most.
+_BATCHED = 8
 # Longer ones, with the rest of the properties, need another form of list.
 _SHORT_ID = 128
 # The SDK's longest life means none, and no expiry is later than this.
@@ -103,6 +105,22 @@ def encode_to_enclose(message: Message, limit: int) -> bytes | None:
     raw = raw_of(message)
     payload = _encode_if_usual(raw) or encode_by_sdk(raw, alone=True)
     return payload if len(payload) <= limit else None
+
+
+def encode_list(messages: Sequence[Message], limit: int) -> list[bytes] | None:
+    """Messages as a batch of so many bytes has them; None if the SDK has to write one of them, or to say what
+    is wrong with it, or that they are too many.
+    """
+    if _tracing.is_on():
+        return None
+    payloads: list[bytes] = []
+    for message in messages:
+        payload = _encode_if_usual(raw_of(message))
+        if payload is None:
+            return None
+        payloads.append(payload)
+        limit -= len(payload) + _BATCHED
+    return payloads if limit >= 0 else None
 
 
 class PlainEnvelope(NamedTuple):

@@ -142,7 +142,7 @@ class BacklogRoute:
             return None
         queue = self.rotation.choose(sender, now)
         link = self._links.get(queue)
-        if link is None or link.length or queue not in self._limits:
+        if link is None or link.is_busy or queue not in self._limits:
             return None
         wrapping = self._wrapping(path)
         wrapped = wrapping.wrap(call.messages[0], call.when, alone=True)

@@ -7,8 +7,8 @@
    backlog takes, unless the order of a session is to be kept. What was taken is not sent again.
 3. An attempt on the primary that came to nothing comes back here, and the way is chosen anew.
 4. What the healthy primary would refuse is refused on every way.
-5. A call that finds nothing in its way sets out at once: its caller awaits the SDK itself. Only where that
-   fails is it taken up here.
+5. A call that finds nothing in its way, to the primary or to the backlog, sets out at once: its caller awaits
+   the SDK itself. What that leaves to be done is done here: after a failure, and for the record.
 6. With `ordering="session"` a call waits for those of its sessions that came before it. What comes out of the
    spool does not: it is older than all of them.
 """
