@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from azure.core.async_paging import AsyncItemPaged
@@ -90,71 +89,11 @@ class PairedServiceBusClient:
         `http_proxy`, `user_agent`, `connection_verify`, ... `primary_options` and `secondary_options` are the
         same for one side, above them: each may have its own proxy, endpoint, certificate and transport.
         """
-        first, second = (side_keywords(sdk_options, own) for own in (primary_options, secondary_options))
-        side = _maker_of_sides(options)
-        self._set_up(
-            side(primary_fully_qualified_namespace, primary_credential, keywords=first),
-            side(secondary_fully_qualified_namespace, secondary_credential, keywords=second),
-            options=options,
-            on_state_change=on_state_change,
-            primary_name=primary_name,
-            state_dir=state_dir,
-            records=records,
-            observers=observers,
-            clock=clock,
-            timers=timers,
-        )
-
-    @classmethod
-    def from_connection_strings(
-        cls,
-        primary: str,
-        secondary: str,
-        *,
-        options: SendAvailabilityOptions | None = None,
-        on_state_change: Callable[[StateChange], object] | None = None,
-        primary_name: str | None = None,
-        state_dir: Path | str | None = None,
-        records: Path | str | None = None,
-        observers: Iterable[Observer] = (),
-        clock: Clock | None = None,
-        timers: Timers | None = None,
-        sdk_options: Mapping[str, Any] | None = None,
-        primary_options: Mapping[str, Any] | None = None,
-        secondary_options: Mapping[str, Any] | None = None,
-    ) -> PairedServiceBusClient:
-        """Pair two namespaces by their connection strings."""
-        client = cls.__new__(cls)
-        side = _maker_of_sides(options)
-        client._set_up(
-            side(primary, keywords=side_keywords(sdk_options, primary_options)),
-            side(secondary, keywords=side_keywords(sdk_options, secondary_options)),
-            options=options,
-            on_state_change=on_state_change,
-            primary_name=primary_name,
-            state_dir=state_dir,
-            records=records,
-            observers=observers,
-            clock=clock,
-            timers=timers,
-        )
-        return client
-
-    def _set_up(
-        self,
-        primary: SdkSide,
-        secondary: SdkSide,
-        *,
-        options: SendAvailabilityOptions | None,
-        on_state_change: Callable[[StateChange], object] | None,
-        primary_name: str | None,
-        state_dir: Path | str | None,
-        records: Path | str | None,
-        observers: Iterable[Observer],
-        clock: Clock | None,
-        timers: Timers | None,
-    ) -> None:
         chosen = options or SendAvailabilityOptions()
+        first, second = (side_keywords(sdk_options, own) for own in (primary_options, secondary_options))
+        side = _kind_of_sides(chosen)
+        primary = side(primary_fully_qualified_namespace, primary_credential, keywords=first)
+        secondary = side(secondary_fully_qualified_namespace, secondary_credential, keywords=second)
         directory = None if state_dir is None else Path(state_dir)
         shared = _parse_records(records, directory)
         check_distinct(primary.endpoint, secondary.endpoint)
@@ -232,6 +171,47 @@ class PairedServiceBusClient:
             return pair
 
         self._make_pair = make_pair
+
+    @classmethod
+    def from_connection_strings(
+        cls,
+        primary: str,
+        secondary: str,
+        *,
+        options: SendAvailabilityOptions | None = None,
+        on_state_change: Callable[[StateChange], object] | None = None,
+        primary_name: str | None = None,
+        state_dir: Path | str | None = None,
+        records: Path | str | None = None,
+        observers: Iterable[Observer] = (),
+        clock: Clock | None = None,
+        timers: Timers | None = None,
+        sdk_options: Mapping[str, Any] | None = None,
+        primary_options: Mapping[str, Any] | None = None,
+        secondary_options: Mapping[str, Any] | None = None,
+    ) -> PairedServiceBusClient:
+        """Pair two namespaces by their connection strings."""
+        client = cls.__new__(cls)
+        # Without credentials; and not by the `__init__` of a subclass, which may take other arguments.
+        PairedServiceBusClient.__init__(
+            client,
+            primary,
+            None,
+            secondary,
+            None,
+            options=options,
+            on_state_change=on_state_change,
+            primary_name=primary_name,
+            state_dir=state_dir,
+            records=records,
+            observers=observers,
+            clock=clock,
+            timers=timers,
+            sdk_options=sdk_options,
+            primary_options=primary_options,
+            secondary_options=secondary_options,
+        )
+        return client
 
     def _lead_to_fleet(
         self, secondary: SdkSide, name: str, state_dir: Path | None, clock: Clock
@@ -348,9 +328,7 @@ class PairedServiceBusClient:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
     @property
@@ -479,8 +457,8 @@ class PairedServiceBusClient:
         self.pair.fault(cause, side)
 
 
-def _maker_of_sides(options: SendAvailabilityOptions | None) -> type[SdkSide]:
-    if options is None or options.transport == "sdk":
+def _kind_of_sides(options: SendAvailabilityOptions) -> type[SdkSide]:
+    if options.transport == "sdk":
         return SdkSide
     from .direct.side import AmqpSide  # not needed by those who send by the SDK
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
@@ -155,9 +154,7 @@ class PairedSender:
         self._begin(None)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
     def _begin(self, timeout: float | None) -> tuple[Pair, PairedEntity]:

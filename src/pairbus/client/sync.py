@@ -12,7 +12,6 @@ import datetime
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Unpack
 
 from azure.core.paging import ItemPaged
@@ -84,11 +83,19 @@ class PairedServiceBusClient:
             secondary_options=secondary_options,
         )
 
-        def make_receiving(lifetime: Lifetime) -> ServiceBusClient:
-            credential = for_threads(primary_credential, lambda: lifetime.portal)
-            return ServiceBusClient(primary_fully_qualified_namespace, credential, **inner._primary.keywords)
+        self._inner = inner
+        lifetime = self._lifetime = Lifetime(inner.close, lends_loop=not inner._hosts_syphon)
 
-        self._set_up(inner, make_receiving)
+        def make_receiving() -> ServiceBusClient:
+            keywords = inner._primary.keywords
+            if primary_credential is None:
+                return ServiceBusClient.from_connection_string(primary_fully_qualified_namespace, **keywords)
+            credential = for_threads(primary_credential, lambda: lifetime.portal)
+            return ServiceBusClient(primary_fully_qualified_namespace, credential, **keywords)
+
+        self._receiving = Receiving(make_receiving)
+        # Nothing of the above refers to this client: when nobody does any more, its loop ends with it.
+        weakref.finalize(self, lifetime.leave).atexit = False
 
     @classmethod
     def from_connection_strings(
@@ -109,9 +116,14 @@ class PairedServiceBusClient:
         secondary_options: Mapping[str, Any] | None = None,
     ) -> PairedServiceBusClient:
         """Pair two namespaces by their connection strings."""
-        inner = aio.PairedServiceBusClient.from_connection_strings(
+        client = cls.__new__(cls)
+        # Without credentials; and not by the `__init__` of a subclass, which may take other arguments.
+        PairedServiceBusClient.__init__(
+            client,
             primary,
+            None,
             secondary,
+            None,
             options=options,
             on_state_change=on_state_change,
             primary_name=primary_name,
@@ -124,21 +136,7 @@ class PairedServiceBusClient:
             primary_options=primary_options,
             secondary_options=secondary_options,
         )
-        client = cls.__new__(cls)
-        client._set_up(
-            inner,
-            lambda lifetime: ServiceBusClient.from_connection_string(primary, **inner._primary.keywords),
-        )
         return client
-
-    def _set_up(
-        self, inner: aio.PairedServiceBusClient, make_receiving: Callable[[Lifetime], ServiceBusClient]
-    ) -> None:
-        self._inner = inner
-        lifetime = self._lifetime = Lifetime(inner.close, lends_loop=not inner._hosts_syphon)
-        self._receiving = Receiving(lambda: make_receiving(lifetime))
-        # Nothing of the above refers to this client: when nobody does any more, its loop ends with it.
-        weakref.finalize(self, lifetime.leave).atexit = False
 
     # -- life
 
@@ -172,9 +170,7 @@ class PairedServiceBusClient:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     @property
@@ -339,9 +335,7 @@ class PairedSender:
         self._lifetime.run(self._inner.__aenter__)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _walked(self, given: Any, timeout: float | None) -> Any:
