@@ -100,6 +100,16 @@ async def test_a_list_may_fill_a_batch_to_its_last_byte(direct: DirectScene, tra
         )
 
 
+@pytest.mark.parametrize("transport", ["sdk", "amqp"])
+async def test_a_message_without_a_body_goes_to_the_backlog_too(direct: DirectScene, transport: str) -> None:
+    client = direct.client(transport=transport)
+    client.fail_over("orders")
+    sender = client.get_queue_sender("orders")
+    for name in ("opens the link", "sets out by itself"):
+        await sender.send_messages(ServiceBusMessage(b"", message_id=name))
+    assert direct.backlog_ids() == ["opens the link", "sets out by itself"]
+
+
 async def test_messages_are_scheduled_and_cancelled(direct: DirectScene) -> None:
     sender = direct.sender()
     when = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)

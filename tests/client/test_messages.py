@@ -360,24 +360,42 @@ _LISTS: dict[str, tuple[list[Any], bool]] = {
 }
 
 
+@pytest.fixture
+def added(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What batches of the SDK are made of: it writes each, which takes long."""
+    found: list[Any] = []
+    add = ServiceBusMessageBatch.add_message
+
+    def note(self: ServiceBusMessageBatch, message: Any) -> None:
+        found.append(message)
+        add(self, message)
+
+    monkeypatch.setattr(ServiceBusMessageBatch, "add_message", note)
+    return found
+
+
 @pytest.mark.parametrize("name", _LISTS)
 async def test_a_list_is_written_here_if_its_messages_are_of_the_usual_kinds(
-    still: Scene, monkeypatch: pytest.MonkeyPatch, name: str
+    still: Scene, added: list[Any], name: str
 ) -> None:
     messages, is_usual = _LISTS[name]
     sender = still.sender()
     await sender.send_messages(text("opens the link"))
-    added: list[Any] = []
-    add = ServiceBusMessageBatch.add_message
-
-    def note(self: ServiceBusMessageBatch, message: Any) -> None:
-        added.append(message)
-        add(self, message)
-
-    monkeypatch.setattr(ServiceBusMessageBatch, "add_message", note)
+    added.clear()
     await sender.send_messages(messages)
     assert (added == []) is is_usual
     assert len(still.messages("orders")) == 1 + len(messages)
+
+
+async def test_a_list_is_checked_once_on_its_way_to_the_backlog(still: Scene, added: list[Any]) -> None:
+    sender = still.sender()
+    await sender.send_messages(text("tells the limits"))
+    await down(sender).send_messages(text("opens the link"))
+    added.clear()
+    given = [text("1"), text("2")]
+    await sender.send_messages(given)
+    assert [one for one in added if isinstance(one, ServiceBusMessage)] == given  # others have an envelope
+    assert still.backlog_ids() == ["opens the link", "1", "2"]
 
 
 async def test_a_list_that_is_too_large_is_refused_as_by_the_sdk(still: Scene) -> None:

@@ -134,11 +134,11 @@ class BacklogRoute:
                 raise
 
     def set_out(self, path: str, call: EntityCall, *, counts: SendCounts) -> Shipment | None:
-        """Begin to send a single message in place, if that can be done at once (`Router.set_out`). Its caller
-        has the SDK send, and calls `resume`, however that ended.
+        """Begin to send a call of one message in place, if that can be done at once (`Router.set_out`). Its
+        caller has the SDK send, and calls `resume`, however that ended.
         """
         sender, now = path_key(path), self._timers.now()
-        if len(call.messages) > 1 or sender in self._openings:
+        if sender in self._openings:
             return None
         queue = self.rotation.choose(sender, now)
         link = self._links.get(queue)

@@ -72,14 +72,14 @@ class Router:
     def set_out(self, entity: PairedEntity, call: EntityCall) -> Departure | None:
         """Begin to send, if nothing is in the way: then nothing is left to do but what the SDK does, and the
         caller has it done itself. Each coroutine between the two takes a hundredth of the whole send. It
-        calls `arrived` of the departure's way then, or `resume` with the error as the departure's. None if
-        the way is to be found by `perform`.
+        calls `entity.arrived` then, for a call that the primary has taken, and else `resume`. None if the way
+        is to be found by `perform`.
         """
         if not self._sets_out or self._sides.have_ended:
             return None
         if entity.health.state is _HEALTHY:
             return call if entity.set_out(call) else None
-        if self._spool is None and entity.health.route is Route.BACKLOG:
+        if self._spool is None and len(call.messages) == 1 and entity.health.route is Route.BACKLOG:
             call.check(entity.limits)
             return self._backlog.set_out(entity.path, call, counts=entity.counts)
         return None

@@ -116,7 +116,7 @@ class Wrapping:
         #: Whether messages that go alone are given as bytes, rule 2.
         self.as_bytes = as_bytes
         # Nothing else is known to fit, whatever its properties are.
-        self._certain = min(limit, batch_limit) - CERTAIN_ROOM if as_bytes else 0
+        self._certain = min(limit, batch_limit) - CERTAIN_ROOM
         self._envelope = PlainEnvelope.of(wrap(path, _PLAIN).aliases)
 
     def wrap_all(self, messages: list[Message], scheduled_for: datetime | None) -> Iterable[WrappedGroup]:
@@ -130,7 +130,7 @@ class Wrapping:
     ) -> WrappedMessage:
         """A message in its envelope, which goes `alone` or not; MessageTooLargeForBacklog if it fits none."""
         size = body_bytes(message)
-        if alone and scheduled_for is None and size <= self._certain:
+        if alone and self.as_bytes and scheduled_for is None and size <= self._certain:
             found = encode_in_envelope(message, self._envelope)
             if found is not None and len(found[1]) <= self.batch_limit - BATCH_RESERVE:
                 return WrappedMessage(None, found[0], None, size, found[1])
