@@ -130,6 +130,19 @@ def test_a_bit_of_the_wal_costs_no_more_than_what_it_stands_in(killed: tuple[Ori
     assert salvage_store(store_path(copy)) is None, "it is whole now"
 
 
+def test_a_store_that_ends_within_a_page_is_damaged_and_not_its_disk(killed: tuple[Original, Path]) -> None:
+    """As a copy that broke off does. Without its WAL, which is kept aside then, SQLite calls this a disk that
+    fails.
+    """
+    original, copy = killed
+    store = store_path(copy)
+    store.write_bytes(store.read_bytes()[: 6 * PAGE_SIZE + 1741])
+    assert "is not as it was written" in refused(copy)
+    assert "it ends too early" in refused(copy)
+    _check_salvage(original, copy, "cut within a page")
+    assert salvage_store(store) is None, "it is whole now"
+
+
 @pytest.mark.parametrize("happens", ["wal deleted", "wal emptied", "store emptied", "store deleted"])
 def test_files_that_are_gone_are_not_taken_for_new_ones(killed: tuple[Original, Path], happens: str) -> None:
     _, copy = killed

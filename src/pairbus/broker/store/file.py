@@ -186,7 +186,10 @@ def read_error(path: Path, error: Exception) -> StoreError:
     """The same for what was found in reading: unless it comes from elsewhere, the store is damaged."""
     if isinstance(error, OSError):
         return StoreError(f"the store {path} cannot be opened: {error}.")
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    code = getattr(error, "sqlite_errorcode", 0)
+    if code == sqlite3.SQLITE_IOERR_SHORT_READ:  # which is no fault of its disk
+        return damage(path, "it ends too early")
+    code &= 0xFF
     # A programming error is that a store was closed before.
     if isinstance(error, sqlite3.ProgrammingError) or (
         isinstance(error, sqlite3.Error) and code in _NO_DAMAGE
