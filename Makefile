@@ -31,7 +31,7 @@ help:
 	@echo "make setup    the virtual environment .venv with every extra"
 	@echo "make demo     set up, then an outage from beginning to end on two embedded namespaces; LIVE=1 in a browser too"
 	@echo "make check    set up, then ruff, mypy and the fast tests; under a minute"
-	@echo "make test     set up, then every check; what CI runs"
+	@echo "make test     set up, then every check; CI adds what takes Java most (.ci/run)"
 	@echo "make test-all every test with each Python that runs here, and with the lowest dependencies all but Spark"
 	@echo "make test-azure  try on two real namespaces what can only be believed else; see docs/azure.md"
 	@echo "make coverage every test, then how much of each room it has run"

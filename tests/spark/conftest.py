@@ -13,7 +13,7 @@ import pytest
 from pairbus.broker import Broker
 from pairbus.broker.access.policies import ALL_CLAIMS, Policy, connection_string
 from pairbus.spark import PumpPair, open_session
-from tests.conftest import IS_CI
+from tests.conftest import IS_CI, SECTIONS
 from tests.object_places import credentials
 
 from .bus import OTHER_ENV, PRIMARY_ENV, SECONDARY_ENV, Bus
@@ -48,7 +48,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is left out here is told at the end of the run, as what lacks a tool is."""
     left = [item for item in items if not IS_LONG and item.get_closest_marker("long")]
+    if not IS_LONG:
+        lines = [f"for `make soak`: {', '.join(LONG_FORM)}"] + [f"and of the others: {len(left)}"] * bool(
+            left
+        )
+        if not IS_CI:
+            lines.insert(0, f"for CI: {', '.join(FOR_CI)}; Spark's compiled queries; the tutorial on Spark")
+        config.stash[SECTIONS]["tests of Spark left out"] = lines
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in left]

@@ -1,4 +1,4 @@
-"""Tests for which a tool is missing are left out, and the run says so, in one process or in several."""
+"""Tests for which there is no tool, or no time, are left out, and the run says so, with workers or not."""
 
 from __future__ import annotations
 
@@ -66,3 +66,38 @@ def test_where_all_is_required_a_missing_tool_is_an_error(tmp_path: Path) -> Non
     done = run_without_node(tmp_path, "-n", "2", PAIRBUS_REQUIRE_ALL="1")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "not installed: Chromium, Java, Node" in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({}, ("for CI: hosts, executors;", "for `make soak`: cluster,")),
+        ({"PAIRBUS_SYPHON_MESSAGES": "100000"}, ()),
+    ],
+    ids=["short", "long"],
+)
+def test_what_is_for_ci_or_a_soak_is_told_by_who_does_without(
+    variables: dict[str, str], told: tuple[str, ...]
+) -> None:
+    ours = ("PAIRBUS_REQUIRE_ALL", "PAIRBUS_SYPHON_MESSAGES")
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "--collect-only",
+            "-q",
+            "tests/spark/test_spools.py",
+        ],
+        cwd=ROOT,
+        env={**environment, **variables},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stdout
+    assert ("tests of Spark left out" in done.stdout) == bool(told)
+    assert [line for line in told if line not in done.stdout] == []
