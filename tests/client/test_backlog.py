@@ -274,6 +274,7 @@ async def test_a_queue_that_fails_makes_room_for_the_next_to_be_opened(
     route = sender._client.pair.backlog
     route.rotation._random = lambda: 0.0
     await sender.send_messages(text("first"))
+    await eventually(lambda: sender._client.status().provisioning == "ready")
     still.secondary.faults.set("silence", entity=route.queues[0])
     for queue in route.queues[1:-1]:
         still.secondary.faults.set("disabled", entity=queue)
