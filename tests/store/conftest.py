@@ -1,4 +1,4 @@
-"""Brokers with a store that can be told to fail."""
+"""Brokers with a store that can be told to fail, and a namespace to be stored."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from pathlib import Path
 import pytest
 
 from pairbus.broker import Broker
+from pairbus.broker.engine.namespace import Namespace
+from tests.engine.samples import START, namespace
 from tests.hurry import hurried_loops as pytest_asyncio_loop_factories  # noqa: F401 - a hook
 from tests.store.failing import FailingStore
+
+
+@pytest.fixture
+def space() -> Namespace:
+    """With one queue."""
+    space = namespace()
+    space.create_queue("orders", None, START)
+    return space
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from pairbus.broker.store import checkpoints
 from pairbus.broker.store.file import wal_path
 from pairbus.broker.store.sqlite import SqliteStore
 from tests.engine.observing import observe
-from tests.engine.samples import START, message, namespace
+from tests.engine.samples import START, message
 from tests.waiting import PATIENCE, wait_until
 
 from .files import load, store_path
@@ -32,13 +32,6 @@ _LONG = 200_000
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A WAL is long when it has this many bytes."""
     monkeypatch.setattr(checkpoints, "LONG", _LONG)
-
-
-@pytest.fixture
-def space() -> Namespace:
-    space = namespace()
-    space.create_queue("orders", None, START)
-    return space
 
 
 @pytest.fixture

@@ -15,16 +15,9 @@ from pairbus.broker.store.file import wal_path
 from pairbus.broker.store.sqlite import SqliteStore
 from pairbus.broker.store.wal_room import _ROOM
 from tests.engine.observing import observe
-from tests.engine.samples import START, message, namespace
+from tests.engine.samples import START, message
 
 from .files import load, store_path
-
-
-@pytest.fixture
-def space() -> Namespace:
-    space = namespace()
-    space.create_queue("orders", None, START)
-    return space
 
 
 @pytest.fixture
