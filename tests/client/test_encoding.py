@@ -42,6 +42,8 @@ class Tenant(StrEnum):
     CONTOSO = "contoso"
 
 
+# What fits its type by a hair, and what does not.
+EXTREMES = [-(2**63) - 1, -(2**63), -1, 2**31, 2**63 - 1, 2**63, 2**64 - 1, 2**64]
 texts = st.text(max_size=300)
 times = st.datetimes(
     min_value=datetime.datetime(1970, 1, 2),
@@ -60,7 +62,8 @@ values = st.one_of(
     st.just(Shade.DARK),
     st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=0, max_value=10**9),
     st.builds(lambda kind, number: {"TYPE": kind, "VALUE": number},
-              st.sampled_from(["LONG", "TIMESTAMP", "ULONG", "SHORT", "NONE"]), st.integers(-200, 2**40)),
+              st.sampled_from(["LONG", "TIMESTAMP", "ULONG", "SHORT", "NONE"]),
+              st.one_of(st.integers(-200, 2**40), st.sampled_from(EXTREMES))),
     st.just([1, "a"]),
     st.just({"a": 1}),
     st.just(object()),
@@ -75,7 +78,7 @@ maps = st.one_of(
 ids = st.one_of(
     st.none(), texts, st.binary(max_size=40), st.uuids(), st.integers(0, 2**64 - 1), st.booleans()
 )
-moments = st.one_of(st.none(), st.integers(0, 2**42))
+moments = st.one_of(st.none(), st.integers(0, 2**42), st.sampled_from(EXTREMES))
 words = st.one_of(st.none(), texts, st.binary(max_size=40))
 properties = st.builds(
     AmqpMessageProperties,
@@ -162,6 +165,14 @@ def test_a_message_has_the_same_bytes(message: AmqpAnnotatedMessage) -> None:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_sample_has_the_same_bytes(name: str) -> None:
     compare(SAMPLES[name]())
+
+
+@pytest.mark.parametrize("number", EXTREMES)
+def test_a_number_that_its_type_cannot_hold_is_refused_alike(number: int) -> None:
+    compare(AmqpAnnotatedMessage(data_body=b"x", properties={"absolute_expiry_time": number}))
+    for kind in ("LONG", "TIMESTAMP", "ULONG"):
+        typed: Any = {"TYPE": kind, "VALUE": number}
+        compare(AmqpAnnotatedMessage(data_body=b"x", application_properties={"n": typed}))
 
 
 # What has to be written here and not by the SDK, or there would be nothing won.

@@ -10,12 +10,12 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from calendar import timegm
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
-from struct import Struct
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -38,11 +38,11 @@ from pairbus.words import ENQUEUED_TIME, LOCKED_UNTIL, PARTITION_KEY
 
 _DATA = AmqpMessageBodyType.DATA
 _NULL = b"\x40"
-_u32 = Struct(">I").pack
-_i8 = Struct(">b").pack
-_i32 = Struct(">i").pack
-_i64 = Struct(">q").pack
-_f64 = Struct(">d").pack
+_u32 = struct.Struct(">I").pack
+_i8 = struct.Struct(">b").pack
+_i32 = struct.Struct(">i").pack
+_i64 = struct.Struct(">q").pack
+_f64 = struct.Struct(">d").pack
 _TWELVE_NULLS = 12 * _NULL
 # What a batch adds to a message, at most.
 _BATCHED = 8
@@ -61,7 +61,7 @@ class _Unusual(Exception):
 
 
 # Whether it is an error is for the SDK to say.
-_FOR_THE_SDK = (_Unusual, ArithmeticError, ValueError, TypeError, AttributeError)
+_FOR_THE_SDK = (_Unusual, struct.error, ArithmeticError, ValueError, TypeError, AttributeError)
 
 
 class _TracingSwitch:
