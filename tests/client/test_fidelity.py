@@ -148,6 +148,7 @@ SAMPLES: dict[str, Any] = {
     "an absolute expiry alone": lambda: properties(absolute_expiry_time=NOW + 10**9),
     "an id that is a uuid": lambda: properties(message_id=GUID, correlation_id=5),
     "an id that is a number": lambda: properties(message_id=2**40, correlation_id=b"\x00\x01"),
+    "ids above what has a sign": lambda: properties(message_id=2**63, correlation_id=2**64 - 1),
     "an id that is bytes": lambda: properties(message_id=b"\x01\xffid"),
     # -- header and annotations
     "header": lambda: annotated(header=AmqpMessageHeader(durable=True, priority=7)),

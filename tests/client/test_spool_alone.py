@@ -411,6 +411,9 @@ def test_messages_come_back_as_they_were() -> None:
         AmqpAnnotatedMessage(data_body=[b"one", b"two"], properties={"message_id": uuid.UUID(int=1)}),
         AmqpAnnotatedMessage(value_body={1.5: {None: "a"}, True: [{uuid.UUID(int=2): b"b", (1, "t"): 5}]}),
         AmqpAnnotatedMessage(data_body=b"x", application_properties={"octets": bytearray(b"one"), "k": b"1"}),
+        AmqpAnnotatedMessage(
+            value_body=[{"TYPE": "ULONG", "VALUE": 2**64 - 1}], properties={"message_id": 2**63}
+        ),
         # What is packed at a glance, and what differs from it in one thing.
         text("2"),
         text("3", subject="s"),

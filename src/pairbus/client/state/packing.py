@@ -23,7 +23,7 @@ from azure.servicebus.amqp import (
 
 from pairbus.amqp.decoding import decode_own
 from pairbus.amqp.encoding import encode, encode_into, put_binary, put_entries, put_fields, put_string
-from pairbus.amqp.types import Described, Symbol
+from pairbus.amqp.types import Described, Symbol, ULong
 from pairbus.client.sending.message import Message, raw_of
 from pairbus.errors import PairbusError
 from pairbus.sdk.privates import message_parts
@@ -34,6 +34,8 @@ _BYTEARRAY, _PAIRS = Symbol("bytearray"), Symbol("pairs")
 _KEYS = {str, bytes, int}
 _PLAIN = {str, bytes, int, bool, float, type(None)}
 _BYTES = {bytes}
+# A number is written as one of 64 bits with a sign. Ids, and what the caller gave that type, may be larger.
+_ABOVE_LONG = 1 << 63
 _ID = "message_id"
 # The keys of the maps, written once.
 _MESSAGES, _HEADER, _PROPERTIES = map(encode, ("messages", "header", "properties"))
@@ -163,7 +165,7 @@ def _message(parts: dict[str, Any]) -> AmqpAnnotatedMessage:
 
 def _packed(value: Any) -> Any:
     if type(value) in _PLAIN:
-        return value
+        return ULong(value) if type(value) is int and value >= _ABOVE_LONG else value
     match value:
         case dict():
             pairs: list[Any] = [[_packed(key), _packed(item)] for key, item in value.items()]
@@ -192,6 +194,8 @@ def _unpacked(value: Any) -> Any:
             return [_unpacked(item) for item in value]
         case Described(descriptor=descriptor, value=inner):
             return _READERS[descriptor](inner)
+        case ULong():
+            return int(value)
         case _:
             return value
 
