@@ -30,6 +30,7 @@ from pairbus.pairing.envelope import Natives, wrap
 from pairbus.pairing.errors import ScheduledInBacklogError
 from pairbus.sdk.privates import encode_by_sdk
 from pairbus.testing import ManualTimers
+from pairbus.words import SCHEDULED_TIME
 
 from .scene import Scene, eventually, text
 
@@ -308,6 +309,19 @@ async def test_a_scheduled_message_that_is_sent_keeps_its_time(still: Scene) -> 
     aliases = scan(waiting.application_properties_bytes).application_properties
     assert aliases["x-ms-scheduledenqueuetimeutc"] == still.milliseconds(SOON)
     assert message.scheduled_enqueue_time_utc == SOON
+
+
+@pytest.mark.parametrize(
+    "odd", ["soon", 1.5, float("nan"), b"1", [1], {"a": 1}, {"TYPE": "STRING", "VALUE": "x"}]
+)
+async def test_what_is_no_time_is_no_schedule_in_either_state(still: Scene, odd: Any) -> None:
+    sender = still.sender()
+    message = AmqpAnnotatedMessage(data_body=b"1", annotations={SCHEDULED_TIME: odd})
+    await sender.send_messages(message)
+    await down(sender).send_messages(message)
+    [direct], [waiting] = still.messages("orders"), still.backlog()
+    assert (direct.scheduled_for, waiting.scheduled_for) == (None, None)
+    assert list(scan(waiting.application_properties_bytes).application_properties) == ["x-ms-path"]
 
 
 def _plain_or_not() -> dict[str, tuple[ServiceBusMessage | AmqpAnnotatedMessage, bool]]:

@@ -32,6 +32,7 @@ from pairbus.errors import PairbusError
 from pairbus.options import EntityState
 from pairbus.pairing.errors import BacklogUnavailableError, ReservedPropertyError
 from pairbus.testing import ManualTimers
+from pairbus.words import SCHEDULED_TIME
 from tests.waiting import Lateness
 
 from .scene import Scene, eventually, text
@@ -363,6 +364,8 @@ def annotated(**parts: Any) -> AmqpAnnotatedMessage:
     return AmqpAnnotatedMessage(**{"data_body": b"x"} | parts)
 
 
+SOON = datetime.now(UTC) + timedelta(hours=1)
+
 # What the healthy primary, or the SDK on the way to it, refuses.
 REFUSED: dict[str, Callable[[], Any]] = {
     "too large, and easy to compress": lambda: ServiceBusMessage(b"0" * 300_000),
@@ -375,7 +378,15 @@ REFUSED: dict[str, Callable[[], Any]] = {
     ),
     "a list with a life of months": lambda: [ServiceBusMessage(b"x", time_to_live=timedelta(days=60))],
     "a session id that is too long": lambda: annotated(properties={"group_id": "s" * 129}),
+    "a session id of bytes that is too long": lambda: annotated(properties={"group_id": b"s" * 129}),
+    "a session id of bytes that are no text": lambda: annotated(properties={"group_id": b"\xff"}),
+    "a session id that is a number": lambda: annotated(properties={"group_id": 5}),
+    "a list with a session id that is a number": lambda: [annotated(properties={"group_id": 5})],
     "an id that is too long": lambda: annotated(properties={"message_id": "m" * 129}),
+    "an id of too many bytes": lambda: annotated(properties={"message_id": b"m" * 65}),
+    "an expiry that is no number": lambda: annotated(properties={"absolute_expiry_time": SOON}),
+    "an expiry without end": lambda: annotated(properties={"absolute_expiry_time": 2**63}),
+    "a schedule without end": lambda: annotated(annotations={SCHEDULED_TIME: 2**63}),
     "a property without a type": lambda: annotated(application_properties={"a": object()}),
     "a number without end": lambda: ServiceBusMessage(b"x", application_properties={"a": 2**70}),
     "a value without a type": lambda: AmqpAnnotatedMessage(value_body=object()),

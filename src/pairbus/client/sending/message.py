@@ -58,6 +58,10 @@ _READ = ("header", "annotations", "properties", "application_properties")
 
 _DATA = AmqpMessageBodyType.DATA
 _SINGLE = (ServiceBusMessage, AmqpAnnotatedMessage, Mapping)
+# Types of what an envelope has in another form, where nothing is wrong with it for sure.
+_USUAL_SESSIONS = frozenset({str, type(None)})
+_USUAL_LIVES = frozenset({int, type(None)})
+_USUAL_SCHEDULES = frozenset({datetime, type(None)})
 # Types of nearly all values of properties and annotations.
 _UNCHANGING = frozenset({str, bytes, int, float, bool, type(None), datetime, UUID})
 
@@ -186,14 +190,15 @@ def natives_of(message: Message, scheduled_for: datetime | None = None) -> Nativ
     """The native properties that the envelope deals with."""
     raw = raw_of(message)
     header, properties, annotations = raw.header, raw.properties, raw.annotations
+    expiry = None if properties is None else properties.absolute_expiry_time
     scheduled: Any = scheduled_for
     if scheduled is None and annotations:
-        scheduled = annotations.get(_SCHEDULED, annotations.get(_SCHEDULED_TEXT))
+        scheduled = _schedule_in(annotations)
     return Natives(
         session_id=_text(properties.group_id) if properties is not None else None,
         ttl_ms=None if header is None or header.time_to_live is None else int(header.time_to_live),
-        expires_ms=_milliseconds(properties.absolute_expiry_time) if properties is not None else None,
-        scheduled_ms=_milliseconds(scheduled),
+        expires_ms=None if expiry is None else int(expiry),
+        scheduled_ms=_scheduled_ms(scheduled),
     )
 
 
@@ -278,12 +283,12 @@ def encoding_error(message: Message) -> ServiceBusError | None:
     return None
 
 
-def check_written(message: Message) -> None:
+def check_written(message: Message, *, alone: bool = True) -> None:
     """Raise what the SDK's sender raises for a message that it cannot write, or that no namespace can read:
-    the SDK writes some wrong types as they are.
+    the SDK writes some wrong types as they are. `alone`: no other is sent with it.
     """
     try:
-        sections = scan(encode_by_sdk(raw_of(message), alone=True))
+        sections = scan(encode_by_sdk(raw_of(message), alone=alone))
         for name in _READ:
             getattr(sections, name)  # which decodes it
     except DecodeError as error:
@@ -298,16 +303,19 @@ def measure_if_writable(message: Message) -> int:
 def check_for_primary(native: Any, messages: Sequence[Message], limits: LinkLimits | None) -> None:
     """Raise what the healthy primary, or the SDK on the way to it, would refuse, and the backlog would not.
 
-    The backlog takes a time to live that cannot be written and a session id that is too long, since the
+    The backlog takes a time to live, a session or a schedule that cannot be written or read, since the
     envelope has them in another form, bodies that only fit when they are compressed, and lists that only fit
     when they are split. What cannot be encoded at all fails there as well, and so does a message id that is
     too long, but not in the spool. Limits that were never seen refuse nothing.
     """
     for message in messages:
         raw = raw_of(message)
+        if _hides_the_unusual(raw):
+            check_written(message, alone=type(native) is not list)
         if raw.properties is not None:
-            _check_id("message", raw.properties.message_id)
-            _check_id("session", raw.properties.group_id)
+            number = raw.properties.message_id  # a namespace names one of bytes by their digits
+            _check_id("message", number.hex() if isinstance(number, bytes) else number)
+            _check_id("session", _text(raw.properties.group_id))
         header = raw.header
         if header is not None and not 0 <= (header.time_to_live or 0) <= _LONGEST_LIFE_MS:
             if type(native) is list:
@@ -323,6 +331,17 @@ def check_for_primary(native: Any, messages: Sequence[Message], limits: LinkLimi
             batch.add_message(message)
     elif not isinstance(native, ServiceBusMessageBatch):
         _check_size(messages[0], limits.message)
+
+
+def _hides_the_unusual(raw: AmqpAnnotatedMessage) -> bool:
+    """Whether anything that an envelope has in another form is of a type that is not written every day."""
+    properties, header, annotations = raw.properties, raw.header, raw.annotations
+    return (
+        (properties is not None and type(properties.group_id) not in _USUAL_SESSIONS)
+        or (properties is not None and properties.absolute_expiry_time is not None)
+        or (header is not None and type(header.time_to_live) not in _USUAL_LIVES)
+        or bool(annotations and type(_schedule_in(annotations)) not in _USUAL_SCHEDULES)
+    )
 
 
 def _check_id(what: str, found: Any) -> None:
@@ -357,14 +376,18 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _milliseconds(value: Any) -> int | None:
-    """A point in time, as the SDK would write it."""
-    if value is None:
-        return None
+def _schedule_in(annotations: Mapping[Any, Any]) -> Any:
+    return annotations.get(_SCHEDULED, annotations.get(_SCHEDULED_TEXT))
+
+
+def _scheduled_ms(value: Any) -> int | None:
+    """When a message is to be enqueued, as the SDK would write it. What is neither a time nor a number is no
+    schedule to a namespace.
+    """
     if isinstance(value, Mapping):  # a value with its AMQP type
         value = value.get("VALUE")
     if isinstance(value, datetime):
         aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
         delta = aware - _EPOCH
         return (delta.days * 86_400 + delta.seconds) * 1000 + delta.microseconds // 1000
-    return None if value is None else int(value)
+    return int(value) if isinstance(value, int) else None
