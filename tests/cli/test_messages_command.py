@@ -18,6 +18,7 @@ from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBu
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pairbus import words
 from pairbus.amqp.encoding import encode
 from pairbus.amqp.errors import EncodeError
 from pairbus.amqp.message import (
@@ -64,6 +65,7 @@ from tests.examples import examples
 from .process import call
 
 SEQUENCE = b"\x00\x53\x76"
+VALUE = b"\x00\x53\x77"
 FOOTER = b"\x00\x53\x78"
 
 
@@ -501,3 +503,17 @@ def test_what_is_described_is_json(contoso: NamespaceHandle) -> None:
     assert json.loads(json.dumps(described)) == described
     assert described["application_properties"] == {"n": "nan", "i": "-inf"}
     assert described["body_value"] == [1, {"2": "eA=="}]
+
+
+ODD: dict[str, bytes] = {
+    "a partition key of bytes": encode_annotations({Symbol(words.PARTITION_KEY): b"\xff"}) + encode_data(b""),
+    "a source that is a uuid": encode_annotations({Symbol(words.DEAD_LETTER_SOURCE): uuid.UUID(int=5)}),
+    "a state that is a list": encode_annotations({Symbol(words.MESSAGE_STATE): [1]}),
+    "a value whose keys cannot be read": VALUE + b"\xc1\x04\x02\x41\xa1\x00",
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_whatever_a_namespace_holds_can_be_exported(what: str) -> None:
+    line = write_line(scan(ODD[what])).encode()
+    assert read_line(line, 1).payload == ODD[what]

@@ -14,6 +14,7 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -53,15 +54,16 @@ def describe_message(sections: MessageSections) -> dict[str, Any]:
     """A peeked message in plain words, without what it lacks; its body is the last of them."""
     annotations = {str(key): value for key, value in sections.annotations.items()}
     properties, header = sections.properties, sections.header
+    state = annotations.get(words.MESSAGE_STATE)
     described: dict[str, Any] = {
-        "sequence_number": annotations.get(words.SEQUENCE_NUMBER, 0),
-        "state": _STATES.get(annotations.get(words.MESSAGE_STATE, 0), "active"),
+        "sequence_number": _readable(annotations.get(words.SEQUENCE_NUMBER, 0)),
+        "state": _STATES.get(state, "active") if isinstance(state, int) else "active",
         "enqueued_time_utc": _moment(annotations.get(words.ENQUEUED_TIME)),
         "scheduled_enqueue_time_utc": _moment(annotations.get(words.SCHEDULED_TIME)),
         "delivery_count": header.delivery_count or None,
         "time_to_live": None if header.ttl is None else header.ttl / 1000,
-        "partition_key": annotations.get(words.PARTITION_KEY),
-        "dead_letter_source": annotations.get(words.DEAD_LETTER_SOURCE),
+        "partition_key": _readable(annotations.get(words.PARTITION_KEY)),
+        "dead_letter_source": _readable(annotations.get(words.DEAD_LETTER_SOURCE)),
     }
     for name, field in _PROPERTIES.items():
         value = getattr(properties, field)
@@ -132,7 +134,9 @@ def _without_mark(sections: MessageSections) -> bytes:
 
 
 def _body(sections: MessageSections) -> dict[str, Any]:
-    """Text as it is, other bytes in base64; of values and sequences what JSON can say of them."""
+    """Text as it is, other bytes in base64; of values and sequences what JSON can say of them. A namespace
+    passes bodies on and does not read them, so that some cannot be read.
+    """
     if sections.body_kind == "data":
         data = sections.data()
         try:
@@ -140,7 +144,8 @@ def _body(sections: MessageSections) -> dict[str, Any]:
         except UnicodeDecodeError:
             return {"body_base64": base64.b64encode(data).decode("ascii")}
     if sections.body_kind == "value":
-        return {"body_value": _readable(sections.value())}
+        with suppress(DecodeError):
+            return {"body_value": _readable(sections.value())}
     return {"body_kind": sections.body_kind}
 
 
