@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Container, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -253,18 +254,23 @@ def compact(directory: Path, kind: str, write: TableWriter, *, probe: FileProbe 
             return Compaction(adopted=adopted)
         table = read_table(directory, kind, probe=probe)
         fresh = uncovered(segments, table)
-        read = (SegmentData(str(path), path.read_bytes(), is_closed=True) for path in fresh)
-        later = read_heads(directory, kind)
-        audit = audit_chains(heads, read, later, covered=table.manifest.covered, must_succeed=False)
-        path, bad = table.path, 0
+        path, bad, damaged, covered = table.path, 0, set[str](), table.manifest.covered
         if fresh:
-            path, bad = write_generation(
-                directory, kind, write, segments=fresh, table=table, audit=audit, heads=heads
-            )
+            read = (SegmentData(str(path), path.read_bytes(), is_closed=True) for path in fresh)
+            later = read_heads(directory, kind)
+            # Beside the writing of the table: hashes, like Arrow, let others have a processor, too.
+            with ThreadPoolExecutor(1, thread_name_prefix="pairbus-audit") as beside:
+                auditing = beside.submit(
+                    audit_chains, heads, read, later, covered=covered, must_succeed=False
+                )
+                path, bad = write_generation(
+                    directory, kind, write, segments=fresh, table=table, audit=auditing.result, heads=heads
+                )
+            damaged, covered = auditing.result().damaged, auditing.result().ends
         for old in segments:
-            _set_aside(old) if str(old) in audit.damaged else old.unlink()
+            _set_aside(old) if str(old) in damaged else old.unlink()
         clear_generations(directory, kind, path, is_damaged=table.is_damaged)
-        remove_heads(heads, audit.ends if fresh else table.manifest.covered)
+        remove_heads(heads, covered)
         return Compaction(segments=len(fresh), adopted=adopted, bad=bad, table=path)
 
 
@@ -287,11 +293,13 @@ def write_generation(
     *,
     segments: list[Path],
     table: TableRead,
-    audit: ChainAudit,
+    audit: Callable[[], ChainAudit],
     heads: Sequence[HeadFile],
     since: float = 0.0,
 ) -> tuple[Path, int]:
-    """Rule 2, up to the second word of the anchor: the next generation, and how many lines are bad."""
+    """Rule 2, up to the second word of the anchor: the next generation, and how many lines are bad. What is
+    wrong with the segments is asked for when the rows are written.
+    """
     named = map(_number, _named_like_one(directory, kind))
     number = max(table.manifest.generation, table.anchor.number, *named) + 1
     name = _name(kind, number)
@@ -302,16 +310,16 @@ def write_generation(
     for left in draft.iterdir():  # what the writer keeps for itself
         if left.suffix != ".parquet":
             left.unlink()
-    before = table.manifest
+    before, audited = table.manifest, audit()
     known = {head.writer for _, head in heads if head is not None}
     manifest = replace(
         before.follower(number),
         files={file.name: seal_of_file(file) for file in sorted(draft.iterdir())},
-        covered=before.not_done(audit.ends, known),
+        covered=before.not_done(audited.ends, known),
         bad=before.bad + bad,
-        gaps=list(dict.fromkeys([*table.gaps, *audit.gaps])),
+        gaps=list(dict.fromkeys([*table.gaps, *audited.gaps])),
         notes=table.notes,
-        unchained=before.unchained + audit.unchained,
+        unchained=before.unchained + audited.unchained,
         since=max(since, before.since),
     )
     sealed = manifest.sealed()

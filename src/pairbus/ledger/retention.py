@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from pairbus.stores.store import RecordStore, open_store
 from .chain import ChainAudit, ChainCover, HeadFile, read_commits, read_heads, writer_of
 from .generation import (
     TableRead,
+    TableWriter,
     clear_generations,
     lock_of,
     read_table,
@@ -153,13 +154,9 @@ def _trim_segments(directory: Path, before: float) -> int:
     if not chains.gone:
         return 0
     ends = chains.covered(table.manifest.covered, heads)
-    audit = ChainAudit([], [], ends, 0, set(), {})
-    path, _ = write_generation(
-        directory, REDIRECTS, _write_nothing, segments=[], table=table, audit=audit, heads=heads, since=before
-    )
+    _write_anew(directory, REDIRECTS, _write_nothing, table, heads=heads, covered=ends, since=before)
     for name in chains.gone:
         (directory / name).unlink()
-    clear_generations(directory, REDIRECTS, path, is_damaged=False)
     remove_heads(heads, ends)
     return len(chains.gone)
 
@@ -167,6 +164,24 @@ def _trim_segments(directory: Path, before: float) -> int:
 def _write_nothing(segments: list[Path], table: TableRead, to: Path) -> int:
     to.mkdir()
     return 0
+
+
+def _write_anew(
+    directory: Path,
+    kind: str,
+    write: TableWriter,
+    table: TableRead,
+    *,
+    heads: Sequence[HeadFile],
+    covered: Mapping[str, ChainCover],
+    since: float,
+) -> None:
+    """The next generation, with no segment more in it."""
+    audit = ChainAudit([], [], dict(covered), 0, set(), {})
+    path, _ = write_generation(
+        directory, kind, write, segments=[], table=table, audit=lambda: audit, heads=heads, since=since
+    )
+    clear_generations(directory, kind, path, is_damaged=False)
 
 
 def _trim_store(store: RecordStore, before: float) -> Trimmed:
@@ -240,12 +255,8 @@ def _trim_table(directory: Path, before: float) -> int:
             copy_rows_since(path, to / path.name, _MOVED, first)
         return 0
 
-    heads = read_heads(directory, RECEIPTS)
-    audit = ChainAudit([], [], dict(table.manifest.covered), 0, set(), {})
-    path, _ = write_generation(
-        directory, RECEIPTS, write, segments=[], table=table, audit=audit, heads=heads, since=before
-    )
-    clear_generations(directory, RECEIPTS, path, is_damaged=False)
+    heads, covered = read_heads(directory, RECEIPTS), table.manifest.covered
+    _write_anew(directory, RECEIPTS, write, table, heads=heads, covered=covered, since=before)
     return len(old)
 
 

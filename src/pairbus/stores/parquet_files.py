@@ -15,6 +15,8 @@ _TYPES = {str: "string", int: "int64", float: "float64", bool: "bool_"}
 # Lines of one file are read in pieces; one that is longer is left to others.
 _BLOCK = 4 << 20
 _LARGEST = 2**63 - 1
+# Rows that tell whether the values of a column repeat.
+_LOOKED_AT = 1000
 
 
 def has_parquet() -> bool:
@@ -41,7 +43,6 @@ def can_read(file: Path) -> bool:
 def encode_table(columns: Mapping[str, type | None], rows: Sequence[Sequence[Any]]) -> bytes:
     """Rows as a file. The type of a column; None is that of moments, which come as Unix seconds."""
     import pyarrow as pa
-    from pyarrow import parquet
 
     arrays = []
     for index, kind in enumerate(columns.values()):
@@ -51,9 +52,7 @@ def encode_table(columns: Mapping[str, type | None], rows: Sequence[Sequence[Any
             arrays.append(pa.array(stamps, pa.timestamp("us", tz="UTC")))
         else:
             arrays.append(pa.array(cells, getattr(pa, _TYPES[kind])()))
-    sink = BytesIO()
-    parquet.write_table(pa.table(arrays, names=list(columns)), sink)
-    return sink.getvalue()
+    return _encode(pa.table(arrays, names=list(columns)))
 
 
 def encode_lines(
@@ -71,7 +70,7 @@ def encode_lines(
     they must be looked at one by one.
     """
     import pyarrow as pa
-    from pyarrow import compute, json, parquet
+    from pyarrow import compute, json
 
     kinds = {name: getattr(pa, _TYPES[kind or float])() for name, kind in columns.items()}
     parse = json.ParseOptions(explicit_schema=pa.schema(kinds.items()), unexpected_field_behavior="ignore")
@@ -104,20 +103,30 @@ def encode_lines(
             stamps = compute.cast(compute.round(compute.multiply(values, 1e6)), pa.int64())
             values = compute.cast(stamps, pa.timestamp("us", tz="UTC"))
         cells[name] = values
-    sink = BytesIO()
-    parquet.write_table(pa.table(cells), sink)
-    return sink.getvalue()
+    return _encode(pa.table(cells))
 
 
 def join_tables(files: Sequence[bytes]) -> bytes:
     """The rows of several files in one; columns that an older one has not are null."""
     import pyarrow as pa
-    from pyarrow import parquet
 
     tables = [_read_rows(BytesIO(data)) for data in files]
+    return _encode(pa.concat_tables(tables, promote_options="permissive"))
+
+
+def _encode(rows: Any) -> bytes:
     sink = BytesIO()
-    parquet.write_table(pa.concat_tables(tables, promote_options="permissive"), sink)
+    _write(rows, sink)
     return sink.getvalue()
+
+
+def _write(rows: Any, to: Path | BytesIO) -> None:
+    """Write a file. Columns whose values hardly repeat get no dictionary: it takes time, and is given up."""
+    from pyarrow import compute, parquet
+
+    first = rows.slice(0, _LOOKED_AT)
+    repeating = [name for name in rows.column_names if 2 * len(compute.unique(first[name])) <= first.num_rows]
+    parquet.write_table(rows, to, use_dictionary=repeating)
 
 
 def has_rows_before(file: Path, column: str, moment: float) -> bool:
@@ -135,12 +144,12 @@ def has_rows_before(file: Path, column: str, moment: float) -> bool:
 
 def copy_rows_since(file: Path, to: Path, column: str, moment: float) -> None:
     """Write the rows of a file that are not earlier, if there are any."""
-    from pyarrow import compute, parquet
+    from pyarrow import compute
 
     rows = _read_rows(file)
     kept = rows.filter(compute.greater_equal(rows[column], compute.cast(_at(moment), rows[column].type)))
     if kept.num_rows:
-        parquet.write_table(kept, to)
+        _write(kept, to)
 
 
 def _at(moment: float) -> datetime:
@@ -181,13 +190,11 @@ def find_repeated(files: Sequence[Path], column: str) -> set[str]:
     numbers = array("q")
     for some in _texts(files, column):
         numbers.extend(map(hash, some))
-    counted = compute.value_counts(
-        pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
-    )
-    several = counted.filter(compute.greater(counted.field("counts"), 1)).field("values")
-    if not len(several):
+    held = pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+    if len(compute.unique(held)) == len(held):
         return set()
-    alike = set(several.to_pylist())
+    counted = compute.value_counts(held)
+    alike = set(counted.filter(compute.greater(counted.field("counts"), 1)).field("values").to_pylist())
     counts = Counter(text for some in _texts(files, column) for text in some if hash(text) in alike)
     return {text for text, count in counts.items() if count > 1}
 
@@ -206,13 +213,13 @@ def part_rows(file: Path, to: Path, column: str, texts: set[str]) -> list[dict[s
     others are written, if there are any of those.
     """
     import pyarrow as pa
-    from pyarrow import compute, parquet
+    from pyarrow import compute
 
     rows = _read_rows(file)
     is_one = compute.is_in(rows[column], pa.array(sorted(texts)))
     found, rest = rows.filter(is_one).to_pylist(), rows.filter(compute.invert(is_one))
     if found and rest.num_rows:
-        parquet.write_table(rest, to)
+        _write(rest, to)
     return [
         {name: cell.timestamp() if isinstance(cell, datetime) else cell for name, cell in row.items()}
         for row in found
