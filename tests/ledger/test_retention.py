@@ -15,7 +15,7 @@ from pairbus.ledger.generation import TableRead, compact
 from pairbus.ledger.receipts import KIND as RECEIPTS
 from pairbus.ledger.record_files import RecordFiles
 from pairbus.ledger.retention import DAY, REDIRECTS, cut_for, trim
-from pairbus.ledger.segment import SegmentWriter, read_segment
+from pairbus.ledger.segment import SegmentWriter, adopt_segments, read_segment
 from pairbus.ledger.store_compaction import WrittenDays, compact_store
 from pairbus.ledger.store_files import StoreFiles, holds_rows
 from pairbus.stores.places import StoreUri
@@ -110,6 +110,28 @@ def test_nothing_beyond_damage_or_a_younger_row_goes(tmp_path: Path) -> None:
     assert trim(tmp_path, before=NOW - 30 * DAY).redirects == 1
     assert len(left(tmp_path)) == 4
     assert len(audit(tmp_path).gaps) == 1
+
+
+def test_what_was_not_adopted_yet_is_not_taken_for_removed(tmp_path: Path) -> None:
+    writer = writer_in(tmp_path)
+    writer.append([{"message_id": "m2", "at": NOW - 2 * DAY}])
+    assert writer._open is not None
+    writer._open.abandon()  # as if its anchor could not be written
+    writer._open = None
+    redirects(writer, 40)  # by a clock that was set back meanwhile
+    writer.close(ends=True)
+    assert trim(tmp_path, before=NOW - 30 * DAY).redirects == 0
+    adopt_segments(tmp_path, REDIRECTS)
+    assert (sorted(left(tmp_path)), audit(tmp_path).gaps) == (["m2", "m40"], [])
+
+
+def test_what_follows_something_that_is_missing_stays(tmp_path: Path) -> None:
+    writer = writer_in(tmp_path)
+    redirects(writer, 50, 45, 40)
+    RecordFiles.list(tmp_path, REDIRECTS).closed[1].unlink()
+    assert trim(tmp_path, before=NOW - 30 * DAY).redirects == 1
+    assert left(tmp_path) == ["m40"]
+    assert any("are gone" in gap for gap in audit(tmp_path).gaps)
 
 
 def keep_receipts(directory: Path, *ages: float) -> None:

@@ -1,8 +1,9 @@
 """Retention: records that are older than so many days are removed, and the chains stay whole.
 
 1. Of redirect records whole segments go, from the beginning of each chain up to the first that has a younger
-   row or is damaged. The next manifest says how far the chain is *covered*, as if a table had taken it over,
-   and `since` when all is there. So what is missing by intent is told from what is missing.
+   row or is damaged, or before which something is missing: that may still come, from a writer's open segment,
+   and would count as removed. The next manifest says how far the chain is *covered*, as if a table had taken
+   it over, and `since` when all is there. So what is missing by intent is told from what is missing.
 2. The heads of chains that go on stay. So do those of hosts that were not heard of: they may have more.
 3. Receipts go a day later than redirect records, since clocks differ: whoever finds that a message was
    redirected finds what became of it.
@@ -24,7 +25,7 @@ from pairbus.stores.parquet_files import copy_rows_since, has_parquet, has_rows_
 from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import RecordStore, open_store
 
-from .chain import ChainAudit, ChainCover, HeadFile, read_commits, read_heads, writer_of
+from .chain import ChainAudit, ChainCommit, ChainCover, HeadFile, read_commits, read_heads, writer_of
 from .generation import (
     TableRead,
     TableWriter,
@@ -99,11 +100,12 @@ def _holds_records(directory: Path) -> bool:
 class _Chains:
     """Rule 1: which segments go, and how far that covers the chain of each writer."""
 
-    def __init__(self, before: float) -> None:
+    def __init__(self, before: float, known: Mapping[str, ChainCover]) -> None:
         self._before = before
+        self._known = known
         self._closed: set[str] = set()
         self.gone: list[str] = []
-        self.ends: dict[str, tuple[int, str]] = {}
+        self._ends: dict[str, tuple[int, str]] = {}
 
     def add(self, name: str, data: bytes | None) -> None:
         """The next segment, the older ones of a writer first. None if it cannot be old."""
@@ -111,25 +113,38 @@ class _Chains:
         if writer in self._closed:
             return
         commits = [*read_commits(name, data)] if writer is not None and data is not None else []
-        if data is None or not all(commit.is_sound for commit in commits) or not self._is_old(data):
+        if data is None or not self._follow(commits) or not self._is_old(data):
             self._closed.add(writer or name)
             return
         self.gone.append(name)
         if writer is not None and commits:
             last = max(commits, key=lambda commit: commit.number)
-            self.ends[writer] = last.number, last.own
+            self._ends[writer] = last.number, last.own
+
+    def _follow(self, commits: Sequence[ChainCommit]) -> bool:
+        """Whether they are as they were written, and none before them is missing."""
+        here = {commit.number for commit in commits}
+        return all(
+            commit.is_sound and (commit.after in here or commit.after <= self._end(commit.writer))
+            for commit in commits
+        )
+
+    def _end(self, writer: str) -> int:
+        """How far a chain goes that is removed so far."""
+        known = self._known.get(writer)
+        return max(self._ends.get(writer, (0,))[0], 0 if known is None else known.commits)
 
     def _is_old(self, data: bytes) -> bool:
         read = parse_lines(data)
         times = [row.get("at") for row in read.rows]
         return not read.bad and all(isinstance(at, int | float) and at < self._before for at in times)
 
-    def covered(self, known: Mapping[str, ChainCover], heads: Iterable[HeadFile]) -> dict[str, ChainCover]:
+    def covered(self, heads: Iterable[HeadFile]) -> dict[str, ChainCover]:
         """What is covered now."""
         own = {one.head.writer: one.head for one in heads if one.head is not None and not one.head.is_adopted}
-        found = dict(known)
-        for writer, (number, hashed) in self.ends.items():
-            head, cover = own.get(writer), known.get(writer)
+        found = dict(self._known)
+        for writer, (number, hashed) in self._ends.items():
+            head, cover = own.get(writer), self._known.get(writer)
             if cover is not None and cover.commits >= number:
                 continue
             is_open = head.is_open if head is not None else cover is None or cover.is_open
@@ -148,12 +163,12 @@ def _trim_segments(directory: Path, before: float) -> int:
     if table.is_damaged:
         return 0
     fresh = uncovered(closed_segments(directory, REDIRECTS), table)
-    chains = _Chains(before)
+    chains = _Chains(before, table.manifest.covered)
     for name in _by_number(path.name for path in fresh):
         chains.add(name, (directory / name).read_bytes())
     if not chains.gone:
         return 0
-    ends = chains.covered(table.manifest.covered, heads)
+    ends = chains.covered(heads)
     _write_anew(directory, REDIRECTS, _write_nothing, table, heads=heads, covered=ends, since=before)
     for name in chains.gone:
         (directory / name).unlink()
@@ -197,13 +212,13 @@ def _trim_objects(store: RecordStore, before: float) -> int:
     files = StoreFiles.list(store, REDIRECTS)
     if len(files.table.gaps) > len(files.table.manifest.gaps):
         return 0  # a manifest is damaged: nothing is built on it
-    chains = _Chains(before)
+    chains = _Chains(before, files.table.manifest.covered)
     for name in _by_number(name for name in files.fresh if writer_of(name) is not None):
         # Its name tells when it was begun: most need not be read.
         is_younger = int(name.split("-", 2)[1]) >= before * 1000
         chains.add(name, None if is_younger else store.read(name))
     if chains.gone:
-        ends = chains.covered(files.table.manifest.covered, files.heads)
+        ends = chains.covered(files.heads)
         _put_manifest(files, files.table.manifest.files, ends, since=before)
     delete_old(files, files.table.manifest)
     return len(chains.gone)
