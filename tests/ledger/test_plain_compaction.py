@@ -21,6 +21,7 @@ from pyarrow import parquet
 from pairbus.ledger import plain_compaction, segment
 from pairbus.ledger.columns import columns_of
 from pairbus.ledger.commit_objects import CommitWriter
+from pairbus.ledger.generation import Compaction
 from pairbus.ledger.plain_compaction import (
     _COLUMNS,
     ReadyRows,
@@ -97,6 +98,31 @@ def test_a_segment_that_cannot_be_adopted_yet_is_not_passed_over(
     files = RecordFiles.list(tmp_path, KIND)
     assert ids(files.table.files) == ["m1", "m2", "m3"]
     assert files.audit(must_succeed=False).gaps == []
+
+
+def test_a_segment_that_is_just_being_closed_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its head tells of it already, and damage that a table has told of is told for ever."""
+    other = SegmentWriter(tmp_path, KIND, is_chained=True)
+    for number in (1, 2):
+        other.append([row(number)])
+        other.close(ends=number == 2)
+    finish, begun = segment._finish, list[Compaction]()
+
+    def compact_before(path: Path, size: int) -> Path | None:
+        begun.append(compact_plainly(tmp_path))
+        return finish(path, size)
+
+    writer = SegmentWriter(tmp_path, KIND, is_chained=True)
+    writer.append([row(3)])
+    with monkeypatch.context() as closing:
+        closing.setattr(segment, "_finish", compact_before)
+        writer.close(ends=True)
+    assert begun == [Compaction()]
+    assert compact_plainly(tmp_path).segments == 3
+    files = RecordFiles.list(tmp_path, KIND)
+    assert (ids(files.table.files), files.audit(must_succeed=False).gaps) == (["m1", "m2", "m3"], [])
 
 
 def test_segments_become_a_table_of_few_files(tmp_path: Path) -> None:

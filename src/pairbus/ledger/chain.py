@@ -234,11 +234,14 @@ def is_told_by(name: str, head: ChainHead) -> bool:
     return found is not None and found[1] == head.writer and int(found[2]) <= head.commits
 
 
-def is_passed(name: str, others: Iterable[str]) -> bool:
-    """Whether a segment of this name is followed by one of the others in its chain."""
-    found, later = _NAME.match(name), map(_NAME.match, others)
-    return found is not None and any(
-        one is not None and one[1] == found[1] and int(one[2]) > int(found[2]) for one in later
+def is_awaited(name: str, closed: Iterable[str], heads: Iterable[ChainHead]) -> bool:
+    """Whether an open segment has to be closed first: it is just being closed, or could not be adopted. One
+    that is followed by a closed one in its chain would seem to be in a table with that; and what a head tells
+    of would be missed.
+    """
+    found, later = _NAME.match(name), map(_NAME.match, closed)
+    return any(is_told_by(name, head) for head in heads) or any(
+        found and one and one[1] == found[1] and int(one[2]) > int(found[2]) for one in later
     )
 
 

@@ -35,8 +35,8 @@ from .chain import (
     HeadFile,
     SegmentData,
     audit_chains,
+    is_awaited,
     is_covered,
-    is_passed,
     read_heads,
 )
 from .columns import Moment, take_values
@@ -246,11 +246,11 @@ def compact(directory: Path, kind: str, write: TableWriter, *, probe: FileProbe 
         if lock is None:
             return Compaction()
         adopted = len(adopt_segments(directory, kind))
-        still_open = open_segments(directory, kind)
         heads = read_heads(directory, kind)
+        still_open = open_segments(directory, kind)
         segments = closed_segments(directory, kind)
-        if any(is_passed(name, (path.name for path in segments)) for name in still_open):
-            # It could not be adopted now. A table with what follows it would seem to have it, too.
+        told = [head for _, head in heads if head is not None]
+        if any(is_awaited(name, [path.name for path in segments], told) for name in still_open):
             return Compaction(adopted=adopted)
         table = read_table(directory, kind, probe=probe)
         fresh = uncovered(segments, table)
