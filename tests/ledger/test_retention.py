@@ -15,6 +15,7 @@ from pairbus.ledger.generation import TableRead, compact
 from pairbus.ledger.receipts import KIND as RECEIPTS
 from pairbus.ledger.record_files import RecordFiles
 from pairbus.ledger.retention import DAY, REDIRECTS, cut_for, trim
+from pairbus.ledger.seal import seal_of
 from pairbus.ledger.segment import SegmentWriter, adopt_segments, read_segment
 from pairbus.ledger.store_compaction import WrittenDays, compact_store
 from pairbus.ledger.store_files import StoreFiles, holds_rows
@@ -198,7 +199,9 @@ def test_objects_go_one_generation_later(store: RecordStore) -> None:
     receipts = CommitWriter(store, RECEIPTS, is_chained=True, gather=0.0)
     receipts.append([{"op": "1"}])
     receipts.close(ends=True)
-    days = {"receipts-2026-01-01-000001-ab.parquet": "x", "receipts-2027-01-14-000001-cd.parquet": "y"}
+    names = [f"receipts-{day}-000001-ab.parquet" for day in ("2026-01-01", "2026-01-02", "2027-01-14")]
+    days = dict.fromkeys(names, seal_of(b"rows"))
+    days[names[1]] = seal_of(b"other rows")  # it was edited since
     for name in days:
         store.put(name, b"rows")
     compact_store(store, RECEIPTS, lambda files, number: WrittenDays(days, ["2026-01-01"], 0))
@@ -208,7 +211,7 @@ def test_objects_go_one_generation_later(store: RecordStore) -> None:
     assert (len(files.fresh), files.audit(must_succeed=True).gaps) == (1, [])
     assert sum(map(holds_rows, files.names)) == 3, "who reads now finds all"
     kept = StoreFiles.list(store, RECEIPTS, is_audited=False)
-    assert [*kept.table.manifest.files] == ["receipts-2027-01-14-000001-cd.parquet"]
+    assert [*kept.table.manifest.files] == names[1:], "what is damaged stays"
     redirects(running, 4)
     again = trim(store.place, before=NOW - 30 * DAY)
     assert (again.redirects, again.receipts) == (0, 0)

@@ -39,6 +39,7 @@ from .generation import (
 from .operations import KIND as OPERATIONS
 from .operations import lock_of as lock_of_ledger
 from .receipts import KIND as RECEIPTS
+from .seal import seal_of
 from .segment import closed_segments, parse_lines
 from .store_compaction import covered_by, delete_old, manifest_name
 from .store_files import StoreFiles, begin_anew, day_at, day_of
@@ -246,7 +247,9 @@ def _trim_days(store: RecordStore, before: float) -> int:
     if len(files.table.gaps) > len(manifest.gaps):
         return 0
     first = day_at(before)
-    old = [name for name in manifest.files if day_of(name) < first]
+    days = [name for name in manifest.files if day_of(name) < first]
+    # What is damaged stays.
+    old = [name for name in days if seal_of(store.read(name)) == manifest.files[name]]
     if old:
         kept = {name: own for name, own in manifest.files.items() if name not in old}
         _put_manifest(files, kept, manifest.covered, since=before)
