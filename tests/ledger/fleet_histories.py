@@ -8,6 +8,8 @@ Service Bus, the clock, and the store behind `abfss://`, which is a directory wi
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,11 +20,13 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import pyarrow.parquet as pq
+import pytest
 
 from pairbus.client.state.records import KIND as REDIRECTS
 from pairbus.client.state.records import UNKNOWN, RedirectRecord
 from pairbus.client.state.shipping import RecordShipper
 from pairbus.clock import ManualClock
+from pairbus.ledger import segment
 from pairbus.ledger.commit_objects import CommitWriter, open_writer
 from pairbus.ledger.plain_compaction import compact_plainly
 from pairbus.ledger.receipts import KIND as RECEIPTS
@@ -53,6 +57,10 @@ _FAULTS = {"refused": RecordStoreError, "hung": CallHungError}
 
 def nothing() -> None:
     """No trouble."""
+
+
+def _refuse(*_: object) -> int:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 class FaultyStore(DirectoryStore):
@@ -161,6 +169,7 @@ class FleetHistory:
             *[self._compact] * 2,
             self._trim,
             self._close_segment,
+            self._leave_segment,
             self._end_job,
             self._die,
             self._end_host,
@@ -186,9 +195,9 @@ class FleetHistory:
     @contextmanager
     def _trouble(self) -> Iterator[None]:
         """At most one call of the store fails, done or not; or whoever makes it dies; or another process
-        ships or ends meanwhile.
+        ships or ends meanwhile; or nothing can be adopted.
         """
-        kind = self._chance.choice((*["none"] * 4, "refused", "hung", "killed", "crossed"))
+        kind = self._chance.choice((*["none"] * 4, "refused", "hung", "killed", "crossed", "unadopted"))
         left = self._chance.randint(0, 12)
 
         def fault() -> None:
@@ -203,7 +212,10 @@ class FleetHistory:
 
         FaultyStore.fault = staticmethod(fault)
         try:
-            yield
+            with pytest.MonkeyPatch.context() as patch:
+                if kind == "unadopted":
+                    patch.setattr(segment, "_cut_torn_commit", _refuse)
+                yield
         except Killed:
             if self._at_work == _JOB:
                 self._job = None
@@ -290,6 +302,14 @@ class FleetHistory:
     def _close_segment(self) -> None:
         self._close(self._pick())
 
+    def _leave_segment(self) -> None:
+        """As if its anchor could not be written: the writer goes on with another one."""
+        host = self._pick()
+        for writer in (host.redirects, host.receipts, self._job):
+            if isinstance(writer, SegmentWriter) and writer._open is not None:
+                writer._open.abandon()
+                writer._open = None
+
     def _close(self, host: Host) -> None:
         for writer in (host.redirects, host.receipts):
             if writer is not None:
@@ -301,6 +321,11 @@ class FleetHistory:
         job, self._job = self._job, None
         if job is not None:
             job.close(ends=True)
+
+    def keep_house(self) -> None:
+        """What is done now and then by who holds the lease."""
+        self._compact()
+        self._trim()
 
     def _compact(self) -> None:
         self._at_work = None

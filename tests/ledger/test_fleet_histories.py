@@ -13,6 +13,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -132,13 +133,29 @@ def mutate(history: FleetHistory, whole: FleetVerdict, chance: random.Random, se
     waiting, dead = list(history.waiting), list(history.dead)
     known = [copy for copy in (*waiting, *dead) if copy.key not in history.unsure]
     left = [copy for copy in known if copy.origin not in history.moved]
-    if left:
-        copy = chance.choice(left)
-        (waiting if copy in waiting else dead).remove(copy)
-        told = try_judge(history, waiting, dead)
-        assert told is None or not told.is_clean, f"seed {seed}, {deed} {name}, {copy} stolen"
+    stolen = chance.choice(left) if left else None
+    if stolen is not None:
+        (waiting if stolen in waiting else dead).remove(stolen)
+    for is_later in (False, True):
+        if is_later:
+            try_keeping(history)
+            kept = try_judge(history, history.waiting, history.dead)
+            was_wrong = told is not None and told.gaps
+            assert kept is None or kept.gaps or not (was_wrong or kept.lost), (
+                f"seed {seed}, {deed} {name}, then kept: {told} {kept}"
+            )
+        stealth = try_judge(history, waiting, dead)
+        assert stolen is None or stealth is None or not stealth.is_clean, (
+            f"seed {seed}, {deed} {name}, {stolen} stolen, {is_later=}: {stealth}"
+        )
     write_tree(history.shared, before)
     return True
+
+
+def try_keeping(history: FleetHistory) -> None:
+    """What is damaged may be refused, which changes nothing."""
+    with suppress(PairbusError, pa.ArrowInvalid):
+        history.keep_house()
 
 
 CHANGES = ("edit", "insert", "cut", "drop a line", "repeat a line", "append a line")
