@@ -103,6 +103,8 @@ class Host:
     shipper: RecordShipper | None = None
     redirects: SegmentWriter | None = None
     receipts: SegmentWriter | None = None
+    #: Seconds that its clock is behind.
+    behind: float = 0.0
 
     @property
     def runs(self) -> bool:
@@ -143,7 +145,7 @@ class FleetHistory:
         # Who dies if the store says so.
         self._at_work: Host | str | None = None
         self._numbers = Counter[str]()
-        # When each message was redirected, however often it was redriven since.
+        # When each message was redirected, by the clock of its host, however often it was redriven since.
         self._born: dict[int, float] = {}
         self._names = 0
 
@@ -170,6 +172,7 @@ class FleetHistory:
             self._trim,
             self._close_segment,
             self._leave_segment,
+            self._set_clock,
             self._end_job,
             self._die,
             self._end_host,
@@ -310,6 +313,10 @@ class FleetHistory:
                 writer._open.abandon()
                 writer._open = None
 
+    def _set_clock(self) -> None:
+        """Forward or back, but never ahead."""
+        self._pick().behind = self._chance.choice((0.0, 3600.0, 0.8 * DAY, 2 * DAY))
+
     def _close(self, host: Host) -> None:
         for writer in (host.redirects, host.receipts):
             if writer is not None:
@@ -353,24 +360,25 @@ class FleetHistory:
             is_sure = self._chance.random() < 0.9
             if not is_sure:
                 self.unsure.add(key)
+            at = self.clock.now() - host.behind
             if is_sure or self._chance.random() < 0.5:
-                self._put(key, queue)
+                self._put(key, queue, born=at)
             record = RedirectRecord(
                 message_id=key.message_id,
                 path=key.path,
                 session_id=None,
                 queue=queue,
-                at=self.clock.now(),
+                at=at,
                 outcome=None if is_sure else UNKNOWN,
             )
             rows.append(asdict(record))
         assert host.redirects is not None
         host.redirects.append(rows)
 
-    def _put(self, key: Key, queue: str, origin: int | None = None) -> None:
+    def _put(self, key: Key, queue: str, origin: int | None = None, *, born: float = 0.0) -> None:
         self._numbers[queue] += 1
         known = self._numbers.total() if origin is None else origin
-        self._born.setdefault(known, self.clock.now())
+        self._born.setdefault(known, born)
         self.waiting.append(Copy(key, queue, self._numbers[queue], self.clock.now(), known))
 
     def _move_hosted(self) -> None:
