@@ -17,13 +17,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pairbus import words
 from pairbus.amqp.decoding import decode, skip
 from pairbus.amqp.encoding import encode
 from pairbus.amqp.errors import DecodeError, EncodeError
-from pairbus.amqp.message import MessageSections, encode_header, encode_properties
+from pairbus.amqp.message import MessageSections, encode_header, encode_properties, scan
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.options import TtlPolicy
 from pairbus.pairing.envelope import ACCOUNTED, ALIAS_SESSION, RESERVED_NAMES, Unwrapped, expand_body, unwrap
@@ -89,7 +90,6 @@ class _Identity(NamedTuple):
 
 
 PolicyOf = Callable[[str], TtlPolicy]
-_letters: dict[bytes, _Letter] = {}
 
 
 def read_postmark(sections: MessageSections) -> Postmark:
@@ -268,14 +268,7 @@ def _read_identity(sections: MessageSections) -> _Identity:
 
 
 def _read_letter(data: bytes) -> _Letter:
-    letter = _letters.get(data)
-    if letter is None:
-        letter = _decode_letter(data)
-        if len(data) <= _MEMO_BYTES:
-            if len(_letters) >= _MEMO_SIZE:
-                _letters.clear()
-            _letters[data] = letter
-    return letter
+    return _known_letter(data) if len(data) <= _MEMO_BYTES else _decode_letter(data)
 
 
 def _decode_letter(data: bytes) -> _Letter:
@@ -295,6 +288,9 @@ def _decode_letter(data: bytes) -> _Letter:
     plain = _plain(aliases)
     rest = _map(b"\x00\x53\x74", b"".join(own), len(own)) if own else b""
     return _Letter(aliases, rest, plain, path_key(plain.path) if plain is not None else "")
+
+
+_known_letter = lru_cache(_MEMO_SIZE)(_decode_letter)
 
 
 def _plain(aliases: dict[str, Any]) -> Unwrapped | None:
@@ -322,22 +318,13 @@ def _write(
         properties = encode_properties(
             replace(sections.properties, group_id=natives.session_id, absolute_expiry_time=natives.expires_ms)
         )
-    return b"".join((_header(sections, natives.ttl_ms), annotations, properties, letter.own, body))
+    header = _write_header(sections.header_bytes, natives.ttl_ms)
+    return b"".join((header, annotations, properties, letter.own, body))
 
 
-_headers: dict[tuple[bytes, int | None], bytes] = {}
-
-
-def _header(sections: MessageSections, ttl_ms: int | None) -> bytes:
-    key = sections.header_bytes, ttl_ms
-    found = _headers.get(key)
-    if found is None:
-        header = sections.header
-        found = encode_header(replace(header, ttl=ttl_ms, delivery_count=0))
-        if len(_headers) >= _MEMO_SIZE:
-            _headers.clear()
-        _headers[key] = found
-    return found
+@lru_cache(_MEMO_SIZE)
+def _write_header(raw: bytes, ttl_ms: int | None) -> bytes:
+    return encode_header(replace(scan(raw).header, ttl=ttl_ms, delivery_count=0))
 
 
 def _annotations(mark: Postmark, scheduled_ms: int | None) -> bytes:

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -197,23 +198,19 @@ def _annotations(row: dict[str, Any]) -> bytes:
 _TAIL_KINDS: tuple[Callable[[Any], Any] | None, ...] = (
     None, None, None, None, None, Symbol, Symbol, Timestamp, Timestamp, None, UInt, None,
 )  # fmt: skip
-_tails: dict[tuple[Any, ...], tuple[bytes, int]] = {}
 
 
 def _properties(message_id: str, tail: tuple[Any, ...]) -> bytes:
-    known = _tails.get(tail)
-    if known is None:
-        if len(_tails) >= _MEMO_SIZE:
-            _tails.clear()
-        known = _tails[tail] = _encode_tail(tail)
+    rest, fields = _encode_tail(tail)
     raw = message_id.encode()
     first = b"\xa1%c%b" % (len(raw), raw) if len(raw) < 256 else b"\xb1%b%b" % (len(raw).to_bytes(4), raw)
-    content, count = first + known[0], known[1] + 1
+    content, count = first + rest, fields + 1
     if len(content) < 255:
         return b"\x00\x53\x73\xc0%c%c%b" % (len(content) + 1, count, content)
     return b"\x00\x53\x73\xd0%b%b%b" % ((len(content) + 4).to_bytes(4), count.to_bytes(4), content)
 
 
+@lru_cache(_MEMO_SIZE)
 def _encode_tail(tail: tuple[Any, ...]) -> tuple[bytes, int]:
     count = max((index + 1 for index, value in enumerate(tail) if value is not None), default=0)
     fields = [
