@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.cli.syphon_run import _print_summary
+from pairbus.cli.syphon_run import _draw_summary
 from pairbus.client.state.directory import records_dir
 from pairbus.pump.summary import PathSummary
 from pairbus.spark import SyphonSummary
@@ -197,10 +197,8 @@ def test_the_summary_says_what_is_over_and_what_to_do_about_dead_letters(
         slowest_path=None,
         paths=paths,
     )
-    _print_summary(summary, once=True)
-    told = capsys.readouterr().out
-    troubles = [line.split("  ")[-1].strip() for line in told.splitlines()[1:4]]
+    told = list(_draw_summary(summary, once=True))
+    troubles = [line.split("  ")[-1].strip() for line in told[1:4]]
     assert troubles == ["earlier: cannot reach it", "no such entity", "it is full"]
-    assert "`pairbus redrive --dry-run` says why" in told
-    _print_summary(dataclasses.replace(summary, dead_lettered=0), once=True)
-    assert "redrive" not in capsys.readouterr().out
+    assert "`pairbus redrive --dry-run` says why" in "".join(told)
+    assert "redrive" not in "".join(_draw_summary(dataclasses.replace(summary, dead_lettered=0), once=True))

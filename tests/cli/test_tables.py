@@ -1,28 +1,20 @@
-"""What commands print: lengths of time, moments, and a status of which nothing can be seen."""
+"""What commands print: rates, moments, tables, and a status of which nothing can be seen."""
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.cli.tables import clock_time, lay_out, per_second, time_span
+from pairbus.cli.tables import clock_time, draw_table, lay_out, per_second
 
 from .process import call
 
-UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 NOW = 1_794_873_600.0  # 2026-11-17, midnight in UTC
 DEAD = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=YQ==;UseDevelopmentEmulator=true;Namespace="
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0.4, "0 s"), (59.6, "1 min"), (185, "3 min 5 s"), (3600, "1 h"), (7805, "2 h 10 min"), (-3, "0 s")],
-)
-def test_a_length_of_time_is_told_as_people_say_it(seconds: float, words: str) -> None:
-    assert time_span(seconds) == words
 
 
 @pytest.mark.parametrize(
@@ -39,16 +31,6 @@ def test_a_length_of_time_is_told_as_people_say_it(seconds: float, words: str) -
 )
 def test_few_a_second_are_not_told_as_none(rate: float, words: str) -> None:
     assert per_second(rate) == words
-
-
-@given(st.integers(0, 10**9))
-def test_a_length_of_time_loses_less_than_its_smaller_unit(seconds: int) -> None:
-    parts = time_span(seconds).replace(",", "").split()
-    units = [UNITS[unit] for unit in parts[1::2]]
-    told = sum(int(number) * unit for number, unit in zip(parts[::2], units, strict=True))
-    finest = {1: 1, 60: 1, 3600: 60, 86_400: 3600}[units[0]]
-    assert 0 <= seconds - told < finest
-    assert len(units) <= 2
 
 
 def test_a_moment_of_another_day_has_its_date() -> None:
@@ -78,6 +60,20 @@ def test_no_cell_says_anything_to_the_terminal(name: str, text: str) -> None:
 
 def test_without_a_screen_a_row_is_a_line() -> None:
     assert list(lay_out(("A", "WHY"), [("x", "y " * 100)])) == ["A  WHY", "x  " + ("y " * 100).rstrip()]
+
+
+def test_numbers_stand_at_the_right_and_money_below_its_point() -> None:
+    rows = [("a", 1_200, Decimal("12.5"), ""), ("b", "", Decimal("0.004"), "late")]
+    assert list(draw_table(("NAME", "COUNT", "USD", "WHY"), rows)) == [
+        "NAME  COUNT      USD  WHY",
+        "a     1,200  12.5000",
+        "b             0.0040  late",
+    ]
+
+
+def test_a_table_without_rows_says_so_or_nothing() -> None:
+    assert list(draw_table(("ONE", "TWO"), [], empty="none")) == ["none"]
+    assert list(draw_table(("ONE", "TWO"), [])) == []
 
 
 def test_a_place_that_is_given_twice_is_refused_where_one_counts() -> None:

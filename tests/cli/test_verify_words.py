@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pairbus.cli.verify import _print
+from pairbus.cli.verify import _draw
 from pairbus.spark.verdict import Verdict
 
 FAIR = Verdict(
@@ -26,8 +26,5 @@ FAIR = Verdict(
     ("strict", "said"),
     [(False, "nothing is lost"), (True, "nothing is lost, but by --strict: 1 waiting, 1,200 perhaps twice")],
 )
-def test_what_is_not_lost_is_an_objection_by_strict_alone(
-    capsys: pytest.CaptureFixture[str], strict: bool, said: str
-) -> None:
-    _print(FAIR, strict=strict)
-    assert capsys.readouterr().out.splitlines()[-1] == said
+def test_what_is_not_lost_is_an_objection_by_strict_alone(strict: bool, said: str) -> None:
+    assert [*_draw(FAIR, strict=strict)][-1].strip() == said

@@ -21,7 +21,7 @@ from pairbus.aio import PairedServiceBusClient
 from pairbus.broker import Broker
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings
-from pairbus.cli.pictures import print_client
+from pairbus.cli.pictures import draw_client
 from pairbus.client.hosted import transport
 from pairbus.client.hosted.syphon import HostedSyphon
 from pairbus.client.state.status_file import read_status_files
@@ -178,8 +178,9 @@ async def test_receipts_and_operations_are_kept_where_verify_and_cost_look(
         await eventually(lambda: status_of(tmp_path).get("syphon", {}).get("moved") == 10)
         assert status_of(tmp_path)["syphon"]["state"] == "running"
         [picture] = read_status_files(tmp_path / "status", now=time.time())
-        print_client(picture, now=time.time())
-        assert "hosted syphon running: 10 moved, 0 waiting, 0 dead-lettered" in capsys.readouterr().out
+        assert "  hosted syphon running: 10 moved, 0 waiting, 0 dead-lettered" in draw_client(
+            picture, now=time.time()
+        )
         assert status_of(tmp_path)["sides"] == {"primary": "open", "secondary": "open"}
     records = tmp_path / "records"
     receipts = read_receipts(closed_segments(records, "receipts"))

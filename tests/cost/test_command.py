@@ -55,6 +55,20 @@ def test_a_budget_that_is_not_kept_is_found(capsys: pytest.CaptureFixture[str]) 
     assert run(capsys, "--budget", "plenty")[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("budget", "told"),
+    [
+        ("0.004", "9.6775 USD is above the budget of 0.0040"),
+        ("9.677", "9.67752 USD is above the budget of 9.67700"),
+    ],
+)
+def test_a_budget_that_is_not_kept_is_told_with_as_many_figures_as_it_takes(
+    capsys: pytest.CaptureFixture[str], budget: str, told: str
+) -> None:
+    code, _, err = run(capsys, "--budget", budget)
+    assert (code, err) == (1, f"pairbus: {told}\n")
+
+
 def test_a_budget_may_stand_in_the_configuration(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     config = tmp_path / "pairbus.toml"
     config.write_text("budget = 20\n", encoding="utf-8")

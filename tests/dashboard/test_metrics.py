@@ -369,6 +369,19 @@ def test_an_outage_of_thousands_of_entities_is_one_line(paths: list[str], text: 
     assert said["why"] == ("it is gone" if len(paths) < 4 else "q0, q1, q2 and 2,997 more: it is gone")
 
 
+def test_a_budget_below_a_cent_is_not_told_as_none() -> None:
+    pair = picture_pair(PAIR, {}, own=IDLE)
+    pair["money"] = {
+        "total": "0.006",
+        "per_hour": "0",
+        "in_a_day": "0.006",
+        "currency": "USD",
+        "is_outage": False,
+    }
+    (said,) = headline([pair], budget=Decimal("0.004"), now=9.0)["said"]
+    assert (said["pair"], said["text"]) == ("", "0.0060 USD are spent, above the budget of 0.0040")
+
+
 def test_a_long_name_loses_its_middle() -> None:
     pair = picture_pair(PAIR, {}, own=IDLE)
     pair["entities"] = [entity(f"{'north' * 30}-orders", "faulted", 1.0)]

@@ -16,7 +16,7 @@ from .group import CommandGroup, examples
 from .pairs import PairChoice, pair_options
 from .progress import working
 from .shared_options import count_option, extra_option, master_option, records_option, state_option
-from .tables import json_option, print_json, print_table
+from .tables import draw_table, json_option, shown, tell
 
 if TYPE_CHECKING:
     from pairbus.stores.places import RecordPlace
@@ -54,7 +54,7 @@ def sql(
     state: Path | None,
     master: str | None,
     as_json: bool,
-) -> int:
+) -> None:
     """Ask QUERY of the views backlog, dead_letters, receipts, redirects and ledger.
 
     Nothing is locked or removed: the queues are looked at by peek. docs/spark-source.md has the columns.
@@ -74,14 +74,10 @@ def sql(
             rows = [row.asDict(recursive=True) for row in answer.collect()]
     finally:
         spark.stop()
-    if as_json:
-        print_json(parse_json(json.dumps(rows, default=_plain)))
-    else:
-        print_table(
-            [name.upper() for name in answer.columns],
-            [[_cell(row[name]) for name in answer.columns] for row in rows],
-        )
-    return 0
+    head = [name.upper() for name in answer.columns]
+    cells = [[_cell(row[name]) for name in answer.columns] for row in rows]
+    plain = parse_json(json.dumps(rows, default=_plain))
+    tell(plain, draw_table(head, cells, empty="  ".join(map(shown, head))), as_json=as_json)
 
 
 def _plain(value: Any) -> str:

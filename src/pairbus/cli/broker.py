@@ -6,7 +6,7 @@ import asyncio
 import os
 import shlex
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -300,7 +300,7 @@ async def _serve(embedded: Broker, ready_file: Path | None, *, as_json: bool, wi
     async with embedded:
         shown = embedded.describe(with_keys=with_keys)
         with announced(embedded.describe(), ready_file), CalmCollector():
-            tell(shown, lambda: _print_for_people(shown, ready_file), as_json=as_json)
+            tell(shown, _draw(shown, ready_file), as_json=as_json)
             watch = asyncio.create_task(_watch_entities(embedded))
             await embedded.serve_until(stop)
             watch.cancel()
@@ -312,22 +312,22 @@ async def _watch_entities(embedded: Broker) -> None:
         embedded.reload_entities()
 
 
-def _print_for_people(described: Mapping[str, Any], ready_file: Path | None) -> None:
+def _draw(described: Mapping[str, Any], ready_file: Path | None) -> Iterator[str]:
     certificates = set()
     for name, entry in described.items():
         if name == "control":
             continue
         certificates.add(entry["cert"])
-        click.echo(f"{name} on port {entry['port']}")
+        yield f"{name} on port {entry['port']}"
         policies = entry["policies"]
         width = max(map(len, policies), default=0)
         for policy in policies:
             shown = f"{policy:<{width}}  {policies[policy]}" if "connection_string" in entry else policy
-            click.echo(f"  {shown}")
+            yield f"  {shown}"
     for path in sorted(certificates):
-        click.echo(f"certificate for administration clients: {path}")
+        yield f"certificate for administration clients: {path}"
     control = described["control"]["url"]
     if ready_file:
         control = f"pairbus fault list --ready-file {shlex.quote(str(ready_file))}"
-    click.echo(f"control: {control}")
-    click.echo("Ctrl-C stops.")
+    yield f"control: {control}"
+    yield "Ctrl-C stops."

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
+
+from pairbus.plumbing.wording import counted
 
 from .access import signed_in
 from .colours import coloured
@@ -17,7 +20,7 @@ from .pairs import PairChoice, PairSettings, pair_options
 from .progress import working
 from .shared_options import entities_option
 from .suggestions import runnable
-from .tables import counted, json_option, print_table, tell
+from .tables import draw_table, json_option, tell
 
 if TYPE_CHECKING:
     from pairbus.backlog.findings import Plan
@@ -62,7 +65,7 @@ def check(
     chosen = entities or tuple(entity.path for entity in settings.entities)
     with working("asking both namespaces"):
         report = asyncio.run(_check(settings, plan, chosen))
-    tell(dataclasses.asdict(report), lambda: _print_for_people(report), as_json=as_json)
+    tell(dataclasses.asdict(report), _draw(report), as_json=as_json)
     if report.unreachable:
         return UNREACHABLE
     return FOUND if report.has_findings else 0
@@ -82,16 +85,11 @@ async def _check(settings: PairSettings, plan: Plan, entities: tuple[str, ...]) 
         ).run()
 
 
-def _print_for_people(report: PreflightReport) -> None:
+def _draw(report: PreflightReport) -> Iterator[str]:
     order = {"error": 0, "warning": 1, "note": 2}
     findings = sorted(report.findings, key=lambda finding: order[finding.severity])
-    print_table(
-        ("", "TOPIC", "SUBJECT", "FINDING"),
-        [
-            (coloured(finding.severity), finding.topic, finding.subject, runnable(finding.text))
-            for finding in findings
-        ],
-    )
+    rows = [(coloured(one.severity), one.topic, one.subject, runnable(one.text)) for one in findings]
+    yield from draw_table(("", "TOPIC", "SUBJECT", "FINDING"), rows)
     number = sum(finding.severity != "note" for finding in findings)
     found = counted(number, "problem", "problems") if number else "nothing"
-    click.echo(f"{report.primary_name}: {found} found")
+    yield f"{report.primary_name}: {found} found"

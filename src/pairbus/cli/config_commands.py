@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 
 import click
+
+from pairbus.plumbing.wording import counted
 
 from .colours import coloured
 from .config import DEFAULT_CONFIG, Config, read_config
@@ -17,7 +19,7 @@ from .config_schema import config_schema
 from .exit_codes import FOUND
 from .group import CommandGroup, examples
 from .pairs import config_option, pair_option
-from .tables import json_option, print_json, print_table, tell
+from .tables import draw_table, json_option, print_json, tell
 
 
 @examples(
@@ -49,7 +51,7 @@ def check_command(*, config: Path | None, pair: str | None, env: bool, as_json: 
     if pair is not None and (reading.config.pairs or not reading.mistakes):
         reading.config.pair(pair)  # raises if there is none of that name
     remarks = review_config(reading, os.environ, pair=pair, strict=env)
-    tell(_described(reading.config, remarks), lambda: _print(reading.config, remarks), as_json=as_json)
+    tell(_described(reading.config, remarks), _draw(reading.config, remarks), as_json=as_json)
     return FOUND if any(remark.severity == "error" for remark in remarks) else 0
 
 
@@ -61,13 +63,13 @@ def _described(config: Config, remarks: Sequence[Remark]) -> dict[str, object]:
     }
 
 
-def _print(config: Config, remarks: Sequence[Remark]) -> None:
-    if remarks:
-        rows = [(coloured(remark.severity), remark.place, remark.text) for remark in remarks]
-        print_table(("", "PLACE", "FINDING"), rows)
+def _draw(config: Config, remarks: Sequence[Remark]) -> Iterator[str]:
+    rows = [(coloured(remark.severity), remark.place, remark.text) for remark in remarks]
+    yield from draw_table(("", "PLACE", "FINDING"), rows)
     mistakes = sum(remark.severity == "error" for remark in remarks)
     pairs = ", ".join(config.pairs) or "none"
-    click.echo(f"{config.file}: {mistakes or 'no'} mistake{'' if mistakes == 1 else 's'}; pairs: {pairs}")
+    found = counted(mistakes, "mistake", "mistakes") if mistakes else "no mistakes"
+    yield f"{config.file}: {found}; pairs: {pairs}"
 
 
 @examples("pairbus config schema > pairbus.schema.json")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from decimal import Decimal
 from pathlib import Path
@@ -18,12 +18,12 @@ from pairbus.plumbing.toml_tables import read_text
 from pairbus.stages import Stage
 
 from .config import Config, find_config, make_options
-from .cost_report import print_alternatives, print_transfer, report_command, wrapped
+from .cost_report import draw_alternatives, draw_cents, draw_transfer, report_command, wrapped
 from .group import CommandGroup, examples
 from .pairs import config_option
 from .places import EXISTING_FILE
 from .prices import budget_option, choose_budget, choose_sheet, prices_option, tell_budget
-from .tables import json_option, print_table, tell
+from .tables import draw_table, json_option, tell
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 # A terminal has eighty columns, of which names and numbers take fifty.
@@ -108,41 +108,33 @@ def estimate_command(
         system = parse_system(read_text(system_file), above=system, where=str(system_file))
     system = replace(system, **{name: value for name, value in given.items() if value is not None})
     month = estimate(system, sheet)
-    tell(month.to_dict(), lambda: _print(month, sheet), as_json=as_json)
+    tell(month.to_dict(), _draw(month, sheet), as_json=as_json)
     return tell_budget(month.total, limit, month.currency)
 
 
-def _print(month: Estimate, sheet: PriceSheet) -> None:
+def _draw(month: Estimate, sheet: PriceSheet) -> Iterator[str]:
     most = max((row.operations for row in month.stages), default=0)
-    print_table(
-        ("STAGE", "OPERATIONS", month.currency, ""),
-        [
-            (row.stage.words, f"{row.operations:,}", f"{row.cost:,.2f}", _bar(row.operations, most))
-            for row in month.stages
-            if row.operations or not row.stage.traits.is_stored
-        ],
-        numbers=(1, 2),
-    )
-    click.echo()
-    _print_sums(month)
-    click.echo()
+    rows = [
+        (row.stage.words, row.operations, f"{row.cost:,.2f}", _bar(row.operations, most))
+        for row in month.stages
+        if row.operations or not row.stage.traits.is_stored
+    ]
+    yield from draw_table(("STAGE", "OPERATIONS", month.currency, ""), rows, numbers=(2,))
+    yield from ("", *_draw_sums(month), "")
     if month.transfer:
-        print_transfer(month.transfer)
-        click.echo()
-    print_alternatives(month.alternatives, month.currency)
-    click.echo()
+        yield from (*draw_transfer(month.transfer), "")
+    yield from (*draw_alternatives(month.alternatives, month.currency), "")
     for name, hour in (
         ("Idle receives", month.idle_per_hour),
         ("Idle peeks", month.peeks_per_hour),
         ("Searches for queues", month.searches_per_hour),
     ):
-        click.echo(f"{name}: {hour:,} an hour, {hour * 24:,} a day, {hour * 720:,} in 30 days.")
-    click.echo(f"\nPrices of {sheet.as_of.isoformat()}:")
-    for source in sheet.sources:
-        click.echo(wrapped(f"- {source}"))
+        yield f"{name}: {hour:,} an hour, {hour * 24:,} a day, {hour * 720:,} in 30 days."
+    yield f"\nPrices of {sheet.as_of.isoformat()}:"
+    yield from (wrapped(f"- {source}") for source in sheet.sources)
 
 
-def _print_sums(month: Estimate) -> None:
+def _draw_sums(month: Estimate) -> Iterator[str]:
     rows = [
         ("operations", month.operations_cost),
         ("base charge", month.base),
@@ -156,10 +148,8 @@ def _print_sums(month: Estimate) -> None:
         ("  of it idle receives", month.cost_of(Stage.IDLE)),
         ("what outages add", month.outages_cost),
     ]
-    for head, some in (("SUM", rows), ("OF THIS", parts)):
-        if head != "SUM":
-            click.echo()
-        print_table((head, month.currency), [(name, f"{cost:,.2f}") for name, cost in some], numbers=(1,))
+    yield from draw_cents("SUM", month.currency, rows)
+    yield from ("", *draw_cents("OF THIS", month.currency, parts))
 
 
 def _bar(amount: int, most: int) -> str:

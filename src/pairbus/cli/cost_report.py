@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 import time
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from pairbus.cost.system import parse_system
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.files import publish
 from pairbus.plumbing.toml_tables import read_text
+from pairbus.plumbing.wording import write_moment
 
 from .config import find_config
 from .group import examples
@@ -25,7 +25,7 @@ from .pairs import PairChoice, pair_options
 from .places import DIRECTORY, EXISTING_FILE
 from .prices import budget_option, choose_budget, choose_sheet, prices_option, tell_budget
 from .shared_options import master_option, records_option, state_option
-from .tables import json_option, print_json, print_table, shown
+from .tables import draw_table, json_option, shown, tell
 
 if TYPE_CHECKING:
     from pairbus.cost.estimate import Alternative
@@ -111,15 +111,9 @@ def report_command(
     out.mkdir(parents=True, exist_ok=True)
     page = out / _PAGE
     publish(page, render_page(run.report, now=now), durable=False)
-    if as_json:
-        intake = {
-            "segments": run.intake.segments,
-            "adopted": run.intake.adopted,
-            "days": list(run.intake.days),
-        }
-        print_json({**run.report.to_dict(), "taken_in": intake, "page": str(page)})
-    else:
-        _print(run.report, page)
+    intake = {"segments": run.intake.segments, "adopted": run.intake.adopted, "days": list(run.intake.days)}
+    described = {**run.report.to_dict(), "taken_in": intake, "page": str(page)}
+    tell(described, _draw(run.report, page), as_json=as_json)
     # A budget is for a month: of several, the newest.
     newest = run.report.months[-1:]
     spent = sum((one.total for one in newest), Decimal(0))
@@ -162,61 +156,47 @@ def _tell_unknown(terms: BillTerms, report: Report) -> None:
             click.echo(f"pairbus: --copies names {entity}, of which the ledger has nothing", err=True)
 
 
-def _print(report: Report, page: Path) -> None:
-    print_table(
-        ("STAGE", "OPERATIONS", "BILLED", "UNKNOWN", report.currency),
-        [
-            (share.label, f"{share.count:,}", f"{share.units:,}", f"{share.unknown:,}", f"{share.cost:.4f}")
-            for share in report.by_stage
-        ],
-        numbers=(1, 2, 3, 4),
-    )
-    click.echo()
-    outages = {share.name: share for share in report.by_outage}
-    if report.outages:
-        rows = [(one.name, outages[one.name]) for one in report.outages if one.name in outages]
-        print_table(
-            ("OUTAGE (UTC)", "BILLED", report.currency),
-            [(name, f"{share.units:,}", f"{share.cost:.4f}") for name, share in rows],
-            numbers=(1, 2),
-        )
-        click.echo()
+def _draw(report: Report, page: Path) -> Iterator[str]:
+    stages = [(share.label, share.count, share.units, share.unknown, share.cost) for share in report.by_stage]
+    yield from draw_table(("STAGE", "OPERATIONS", "BILLED", "UNKNOWN", report.currency), stages)
+    costs = {share.name: share for share in report.by_outage}
+    outages = [costs[one.name] for one in report.outages if one.name in costs]
+    rows = [(share.name, share.units, share.cost) for share in outages]
+    yield from ("", *draw_table(("OUTAGE (UTC)", "BILLED", report.currency), rows, empty="no outages"), "")
     sums = [
         ("operations, transfer, store", report.used),
         ("base charge", report.base),
         ("total", report.total),
     ]
-    print_table(("SUM", report.currency), [(name, f"{amount:.2f}") for name, amount in sums], numbers=(1,))
-    click.echo()
-    print_transfer(report.transfer)
-    click.echo()
-    print_alternatives(report.alternatives, report.currency)
+    yield from (*draw_table(("SUM", report.currency), sums), "")
+    yield from (*draw_transfer(report.transfer), "")
+    yield from draw_alternatives(report.alternatives, report.currency)
     for gap in report.gaps:
-        click.echo(
+        yield (
             f"\n{shown(gap.writer)} ({shown(gap.pair)}) ended without a word: what it did between "
-            f"{_moment(gap.begins)} and {_moment(gap.ends)} UTC may be missing."
+            f"{write_moment(gap.begins)} and {write_moment(gap.ends)} UTC may be missing."
         )
     if report.bad_rows:
-        click.echo(f"\nLines of the ledger that could not be read: {report.bad_rows:,}.")
-    click.echo(f"\n{page}")
+        yield f"\nLines of the ledger that could not be read: {report.bad_rows:,}."
+    yield f"\n{page}"
 
 
-def _moment(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
-
-
-def print_alternatives(alternatives: Sequence[Alternative], currency: str) -> None:
+def draw_alternatives(alternatives: Sequence[Alternative], currency: str) -> Iterator[str]:
     """What other ways cost, and what they are."""
-    rows = [(other.name, f"{other.cost:,.2f}") for other in alternatives]
-    print_table(("INSTEAD", currency), rows, numbers=(1,))
-    for other in alternatives:
-        click.echo(wrapped(f"{other.name}: {other.note}."))
+    yield from draw_cents("INSTEAD", currency, [(other.name, other.cost) for other in alternatives])
+    yield from (wrapped(f"{other.name}: {other.note}.") for other in alternatives)
 
 
-def print_transfer(transfer: Sequence[RegionBytes]) -> None:
+def draw_cents(what: str, currency: str, amounts: Sequence[tuple[str, Decimal]]) -> Iterator[str]:
+    """Sums of a month, to the cent."""
+    rows = [(name, f"{amount:,.2f}") for name, amount in amounts]
+    return draw_table((what, currency), rows, numbers=(1,))
+
+
+def draw_transfer(transfer: Sequence[RegionBytes]) -> Iterator[str]:
     """Bytes by region and direction."""
-    rows = [(one.region, one.direction, f"{one.bytes:,}") for one in transfer]
-    print_table(("REGION", "DIRECTION", "BYTES"), rows, numbers=(2,))
+    rows = [(one.region, one.direction, one.bytes) for one in transfer]
+    return draw_table(("REGION", "DIRECTION", "BYTES"), rows)
 
 
 def wrapped(text: str) -> str:

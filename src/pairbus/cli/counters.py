@@ -10,7 +10,7 @@ import click
 from .candidates import offer_namespaces
 from .group import examples
 from .ready_file import connect, ready_file_option
-from .tables import json_option, print_json, print_table
+from .tables import draw_table, json_option, tell
 
 
 @examples(
@@ -27,15 +27,11 @@ def counters(namespace: str | None, *, ready_file: Path, as_json: bool) -> None:
     They are summed over connections, for NAMESPACE or for all; --json has one row for each connection.
     """
     counted = connect(ready_file).counters(namespace)
-    if as_json:
-        print_json(counted)
-        return
     sums: dict[tuple[str, str, str], Counter[str]] = {}
     for name, rows in counted.items():
         for row in rows:
             cell = sums.setdefault((name, row["entity"], row["kind"]), Counter())
             cell.update({column: row[column] for column in ("count", "units", "bytes")})
-    print_table(
-        ("NAMESPACE", "ENTITY", "KIND", "COUNT", "UNITS", "BYTES"),
-        [(*key, cell["count"], cell["units"], cell["bytes"]) for key, cell in sorted(sums.items())],
-    )
+    rows = [(*key, cell["count"], cell["units"], cell["bytes"]) for key, cell in sorted(sums.items())]
+    head = ("NAMESPACE", "ENTITY", "KIND", "COUNT", "UNITS", "BYTES")
+    tell(counted, draw_table(head, rows, empty="no operations yet"), as_json=as_json)

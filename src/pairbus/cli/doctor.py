@@ -36,7 +36,7 @@ from .exit_codes import FOUND, UNREACHABLE
 from .group import examples
 from .pairs import PairChoice, PairSettings, SideAddress, pair_options
 from .progress import working
-from .tables import json_option, print_table, tell
+from .tables import draw_table, json_option, tell
 
 if TYPE_CHECKING:
     from pairbus.pairing.names import Endpoint
@@ -98,22 +98,17 @@ def doctor(*, choice: PairChoice, as_json: bool) -> int:
     found += reached
     if settings is None:
         found.append(Symptom("pair", "note", "none was named", "name one with --pair or --primary-env"))
-    tell([asdict(symptom) for symptom in found], lambda: _print_for_people(found), as_json=as_json)
+    tell([asdict(symptom) for symptom in found], _draw(found), as_json=as_json)
     if any(symptom.verdict == "error" for symptom in reached if symptom.what.startswith("reach ")):
         return UNREACHABLE
     return FOUND if any(symptom.verdict in ("warning", "error") for symptom in found) else 0
 
 
-def _print_for_people(found: list[Symptom]) -> None:
-    print_table(
-        ("", "WHAT", "FOUND"),
-        [(coloured(symptom.verdict), symptom.what, symptom.found) for symptom in found],
-    )
-    told = [symptom for symptom in found if symptom.remedy]
-    if told:
-        click.echo()
-    for symptom in told:
-        click.echo(f"{symptom.what}: {symptom.remedy}")
+def _draw(found: list[Symptom]) -> Iterator[str]:
+    rows = [(coloured(symptom.verdict), symptom.what, symptom.found) for symptom in found]
+    yield from draw_table(("", "WHAT", "FOUND"), rows)
+    if remedies := [f"{symptom.what}: {symptom.remedy}" for symptom in found if symptom.remedy]:
+        yield from ("", *remedies)
 
 
 # -- this machine

@@ -23,7 +23,7 @@ from .numbers import AT_LEAST_ONE, LONG, PORT
 from .places import DIRECTORY, FILE, check_target
 from .prices import choose_sheet, prices_option
 from .progress import working
-from .tables import json_option, print_json, print_table, tell
+from .tables import draw_table, json_option, tell
 
 if TYPE_CHECKING:
     from pairbus.drill.picture import Display
@@ -208,18 +208,13 @@ def _prove(
                 "failed": [check.name for check in result.checks if not check.passed],
             }
         )
-    report = None if shown is None else keep(shown)
-    if as_json:
-        print_json({"scenario": name, "seeds": rows, "stopped": stopped is not None})
-    elif report is not None:
-        print_table(
-            ("SEED", "VERDICT", "SECONDS", "WHAT DID NOT COME TRUE"),
-            [
-                (row["seed"], row["verdict"], f"{row['seconds']:.1f}", "; ".join(row["failed"]))
-                for row in rows
-            ],
-        )
-        click.echo(f"{report}")
+    told = [
+        (str(one["seed"]), one["verdict"], f"{one['seconds']:.1f}", "; ".join(one["failed"])) for one in rows
+    ]
+    table = draw_table(("SEED", "VERDICT", "SECONDS", "WHAT DID NOT COME TRUE"), told)
+    report = [] if shown is None else [str(keep(shown))]
+    described = {"scenario": name, "seeds": rows, "stopped": stopped is not None}
+    tell(described, [*table, *report], as_json=as_json)
     if stopped is not None:
         click.echo(f"stopped: {len(rows)} of {count} seeds were played", err=True)
         raise stopped
@@ -233,7 +228,7 @@ def _list(*, as_json: bool) -> int:
     found = [find_scenario(name) for name in shipped_scenarios()]
     told = [{"name": one.name, "title": one.title, "story": one.story} for one in found]
     rows = [(one.name, one.title) for one in found]
-    tell(told, lambda: print_table(("SCENARIO", "WHAT HAPPENS"), rows), as_json=as_json)
+    tell(told, draw_table(("SCENARIO", "WHAT HAPPENS"), rows), as_json=as_json)
     return 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +15,7 @@ from .group import CommandGroup, examples
 from .namespaces import NamespaceChoice, namespace_options
 from .progress import working
 from .shared_options import confirm, yes_option
-from .tables import json_option, print_json, print_table, tell
+from .tables import draw_table, json_option, tell
 
 if TYPE_CHECKING:
     from pairbus.sdk.entities import EntityAddress
@@ -50,20 +50,10 @@ def list_entities(*, choice: NamespaceChoice, as_json: bool) -> None:
 
     with working("listing entities"):
         rows = _administer(choice, entities.list_entities)
-    if as_json:
-        print_json(rows)
-    elif not rows:
-        click.echo("there are no entities")
-    else:
-        shown = ("active", "dead_letter", "scheduled")
-        print_table(
-            ("KIND", "PATH", "STATUS", "ACTIVE", "DEAD LETTERS", "SCHEDULED"),
-            [
-                (row["kind"], row["path"], row["status"], *(f"{row.get(name, 0):,}" for name in shown))
-                for row in rows
-            ],
-            numbers=(3, 4, 5),
-        )
+    head = ("KIND", "PATH", "STATUS", "ACTIVE", "DEAD LETTERS", "SCHEDULED")
+    names = ("kind", "path", "status", "active", "dead_letter", "scheduled")
+    cells = [[row.get(name, 0) for name in names] for row in rows]
+    tell(rows, draw_table(head, cells, empty="there are no entities"), as_json=as_json)
 
 
 @examples(
@@ -80,17 +70,15 @@ def show(path: str, *, choice: NamespaceChoice, as_json: bool) -> None:
 
     address = EntityAddress(path)
     described = _administer(choice, partial(show_entity, address=address), path=address.path)
-    if as_json:
-        print_json(described)
-        return
-    rules = described.pop("rules", [])
-    print_table(("NAME", "VALUE"), [(name, _in_words(value)) for name, value in described.items()])
-    if rules:
-        click.echo()
-        print_table(
-            ("RULE", "FILTER", "ACTION"),
-            [(rule["name"], rule["filter"], rule["action"] or "") for rule in rules],
-        )
+    tell(described, _draw(described), as_json=as_json)
+
+
+def _draw(described: Mapping[str, Any]) -> Iterator[str]:
+    told = [(name, _in_words(value)) for name, value in described.items() if name != "rules"]
+    yield from draw_table(("NAME", "VALUE"), told)
+    if rules := described.get("rules"):
+        rows = [(rule["name"], rule["filter"], rule["action"] or "") for rule in rules]
+        yield from ("", *draw_table(("RULE", "FILTER", "ACTION"), rows))
 
 
 @examples(

@@ -15,7 +15,7 @@ from .candidates import offer_namespaces
 from .group import CommandGroup, examples
 from .numbers import AT_LEAST_ONE, POSITIVE
 from .ready_file import connect, ready_file_option
-from .tables import clock_time, json_option, print_json, print_table, tell
+from .tables import clock_time, draw_table, json_option, tell
 
 # The type of an argument is that of its default.
 _TYPES = {float: POSITIVE, int: AT_LEAST_ONE, str: click.STRING}
@@ -110,15 +110,10 @@ def clear_faults(namespace: str, *, entity: str | None, ready_file: Path, as_jso
 def list_faults(ready_file: Path, *, as_json: bool) -> None:
     """Show the faults in force, the latest first."""
     faults = connect(ready_file).list_faults()
-    if as_json:
-        print_json(faults)
-        return
     now = time.time()
     rows = [_row(namespace, entry, now) for namespace, entries in faults.items() for entry in entries]
-    if rows:
-        print_table(("NAMESPACE", "ENTITY", "KIND", "SINCE", "UNTIL", "ARGUMENTS"), rows)
-    else:
-        click.echo("no faults")
+    head = ("NAMESPACE", "ENTITY", "KIND", "SINCE", "UNTIL", "ARGUMENTS")
+    tell(faults, draw_table(head, rows, empty="no faults"), as_json=as_json)
 
 
 def _row(namespace: str, entry: dict[str, Any], now: float) -> tuple[str, ...]:

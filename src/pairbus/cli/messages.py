@@ -16,6 +16,7 @@ from pairbus.errors import ConfigurationError
 from pairbus.plumbing.files import drafted, write_all
 from pairbus.plumbing.ranges import ranges_of
 from pairbus.plumbing.toml_tables import parse_value
+from pairbus.plumbing.wording import counted
 
 from .exit_codes import INCOMPLETE
 from .feed import FedMessage, Feed, MessageFeed, lines_of
@@ -27,7 +28,7 @@ from .places import FILE, check_target
 from .progress import working
 from .send import send_all
 from .shared_options import confirm, together, yes_option
-from .tables import counted, json_option, print_json, print_table, shown, tell
+from .tables import draw_table, json_option, print_json, shown, tell
 
 if TYPE_CHECKING:
     from .message_moves import ImportedMessages, MessagePlace
@@ -129,15 +130,10 @@ def list_messages(*, place: MessagePlace, begin: int, limit: int, as_json: bool)
     for one in found:
         for name in ("body", "body_base64", "body_value"):
             one.pop(name, None)
-    if as_json:
-        print_json(found)
-    elif not found:
-        click.echo(f"no messages in {place}")
-    else:
-        names = ("sequence_number", "state", "enqueued_time_utc", "message_id", "session_id", "subject")
-        header = ("NUMBER", "STATE", "ENQUEUED", "MESSAGE ID", "SESSION", "SUBJECT", "BYTES")
-        rows = [(*(_cell(one.get(name, "")) for name in names), f"{one['size']:,}") for one in found]
-        print_table(header, rows, numbers=(0, 6))
+    names = ("sequence_number", "state", "enqueued_time_utc", "message_id", "session_id", "subject")
+    header = ("NUMBER", "STATE", "ENQUEUED", "MESSAGE ID", "SESSION", "SUBJECT", "BYTES")
+    rows = [(*(_cell(one.get(name, "")) for name in names), one["size"]) for one in found]
+    tell(found, draw_table(header, rows, numbers=(0,), empty=f"no messages in {place}"), as_json=as_json)
 
 
 @examples(
@@ -152,16 +148,11 @@ def list_messages(*, place: MessagePlace, begin: int, limit: int, as_json: bool)
 def peek(*, place: MessagePlace, begin: int, limit: int, as_json: bool) -> None:
     """Show messages with their properties and bodies, and take nothing."""
     found = asyncio.run(_described(place, begin, limit))
-    if as_json:
-        print_json(found)
-        return
-    if not found:
-        click.echo(f"no messages in {place}")
-    for number, one in enumerate(found):
-        if number:
-            click.echo()
-        for name, value in one.items():
-            click.echo(f"{name}: {shown(str(value), keeps=_LINES)}")
+    texts = [
+        "\n".join(f"{name}: {shown(str(value), keeps=_LINES)}" for name, value in one.items())
+        for one in found
+    ]
+    tell(found, "\n\n".join(texts) or f"no messages in {place}", as_json=as_json)
 
 
 async def _described(place: MessagePlace, begin: int, limit: int) -> list[dict[str, Any]]:
@@ -316,14 +307,10 @@ def purge(*, place: MessagePlace, yes: bool, as_json: bool) -> int:
             confirm(f"Delete {counted(count, 'message', 'messages')} of {place} for good?")
     with working("purging"):
         done = asyncio.run(take_away(place))
-    if as_json:
-        print_json({"path": place.path, "purged": done.purged, "left": done.left})
-    else:
-        click.echo(f"{place}: {done.purged:,} purged")
-        if done.left:
-            click.echo(
-                f"{done.left:,} are left: somebody holds their locks, or they changed meanwhile", err=True
-            )
+    described = {"path": place.path, "purged": done.purged, "left": done.left}
+    tell(described, f"{place}: {done.purged:,} purged", as_json=as_json)
+    if done.left and not as_json:
+        click.echo(f"{done.left:,} are left: somebody holds their locks, or they changed meanwhile", err=True)
     return INCOMPLETE if done.left else 0
 
 
@@ -411,21 +398,18 @@ def import_messages(
     numbered = enumerate(lines_of(source.fileno()), start=1)
     lines = ((number, read_line(line, number)) for number, line in numbered if line.strip())
     done = asyncio.run(send_lines(place, lines, ImportJournal(journal, str(place))))
-    if as_json:
-        print_json(
-            {
-                "path": place.path,
-                "imported": len(done.imported),
-                "imported_before": done.before,
-                "lines": ranges_of(done.imported),
-                "refused": [{"line": line, "reason": reason} for line, reason in done.refused.items()],
-                "stopped_at": done.stopped_at,
-                "reason": None if done.failure is None else done.failure.description,
-            }
-        )
-    else:
-        before = f", {done.before:,} were before" if done.before else ""
-        click.echo(f"{place}: {len(done.imported):,} imported{before}")
+    described = {
+        "path": place.path,
+        "imported": len(done.imported),
+        "imported_before": done.before,
+        "lines": ranges_of(done.imported),
+        "refused": [{"line": line, "reason": reason} for line, reason in done.refused.items()],
+        "stopped_at": done.stopped_at,
+        "reason": None if done.failure is None else done.failure.description,
+    }
+    before = f", {done.before:,} were before" if done.before else ""
+    tell(described, f"{place}: {len(done.imported):,} imported{before}", as_json=as_json)
+    if not as_json:
         _print_missing(done, has_journal=journal is not None and done.is_noted)
     return INCOMPLETE if done.refused or done.failure is not None else 0
 

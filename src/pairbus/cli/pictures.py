@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
+from pairbus.plumbing.wording import counted, time_span
 
 from .colours import coloured
 from .suggestions import runnable
-from .tables import clock_time, counted, print_table, time_span
+from .tables import clock_time, draw_table
 
 if TYPE_CHECKING:
     from pairbus.backlog.depth import BacklogDepth
@@ -17,63 +17,62 @@ if TYPE_CHECKING:
     from pairbus.client.state.status_file import ClientPicture
 
 
-def print_client(client: ClientPicture, *, now: float) -> None:
+def draw_client(client: ClientPicture, *, now: float) -> Iterator[str]:
     """One client: who it is, what it knows of the secondary, and each of its entities."""
     status = client.status
     age = "gone" if client.is_stale else f"{time_span(now - client.written_at)} ago"
-    click.echo(
+    yield (
         f"{status['primary_name']}: {status['primary']}, secondary {status['secondary']} "
         f"(process {client.pid} on {client.host}, {age})"
     )
     rotation = status["rotation"]
     usable = sum(queue["usable"] for queue in rotation)
-    click.echo(f"  provisioning {status['provisioning']}, {usable} of {len(rotation)} backlog queues usable")
+    yield f"  provisioning {status['provisioning']}, {usable} of {len(rotation)} backlog queues usable"
     if status.get("fault"):
-        click.echo(f"  FAULT: {status['fault']}")
+        yield f"  FAULT: {status['fault']}"
     if syphon := status.get("syphon"):
-        click.echo(
+        yield (
             f"  hosted syphon {syphon['state']}: {syphon['moved']:,} moved, {syphon['waiting']:,} waiting, "
             f"{syphon['dead_lettered']:,} dead-lettered"
         )
         if syphon["last_error"]:
-            click.echo(f"  its last failure: {syphon['last_error']}")
+            yield f"  its last failure: {syphon['last_error']}"
     spool = status.get("spool")
     if spool:
         held = counted(spool["messages"], "message", "messages")
-        click.echo(f"  spool: {held}, {spool['bytes']:,} of {spool['limit']:,} bytes")
+        yield f"  spool: {held}, {spool['bytes']:,} of {spool['limit']:,} bytes"
     if lost := status.get("records_lost"):
-        click.echo(
+        yield (
             f"  {counted(lost, 'redirect record', 'redirect records')} could not be written: "
             "`pairbus verify` cannot tell everything"
         )
     if shipping := status.get("shipping"):
-        click.echo(
+        yield (
             f"  records older than {shipping['lag']:,.0f} s are in {shipping['to']}, "
             f"{counted(shipping['waiting'], 'segment waits', 'segments wait')}"
         )
         if client.is_stale:
-            click.echo("  what it had not shipped, a client with the same state directory ships")
+            yield "  what it had not shipped, a client with the same state directory ships"
         if shipping["last_error"]:
-            click.echo(f"  the last failure of shipping: {shipping['last_error']}")
+            yield f"  the last failure of shipping: {shipping['last_error']}"
     for warning in status.get("warnings", ()):
-        click.echo(f"  {warning}")
+        yield f"  {warning}"
     rows = [_entity_row(entity, now=now) for entity in status["entities"]]
-    if rows:
-        header = ("  ENTITY", "STATE", "SINCE", "PRIMARY", "BACKLOG", "LAST FAILURE")
-        print_table(header, rows, numbers=(3, 4))
+    yield from draw_table(("  ENTITY", "STATE", "SINCE", "PRIMARY", "BACKLOG", "LAST FAILURE"), rows)
 
 
-def print_aside(refused: Sequence[RefusedMessage], damaged: Sequence[DamagedBytes]) -> None:
+def draw_aside(refused: Sequence[RefusedMessage], damaged: Sequence[DamagedBytes]) -> Iterator[str]:
     """What the spool keeps because it cannot be sent, if there is any."""
     if refused:
         were = counted(len(refused), "message was refused and is", "messages were refused and are")
-        click.echo(runnable(f"spool: {were} kept, see `pairbus spool ls`"))
+        yield runnable(f"spool: {were} kept, see `pairbus spool ls`")
         rows = [(f"  {one.name}", one.path, one.message_id, one.reason) for one in refused]
-        print_table(("  NAME", "ENTITY", "MESSAGE", "REASON"), rows)
+        yield from draw_table(("  NAME", "ENTITY", "MESSAGE", "REASON"), rows)
     if damaged:
         are = counted(len(damaged), "part is damaged and is", "parts are damaged and are")
-        click.echo(runnable(f"spool: {are} kept, see `pairbus spool ls`"))
-        print_table(("  NAME", "BYTES", "FILE"), [(f"  {one.name}", one.size, one.file) for one in damaged])
+        yield runnable(f"spool: {are} kept, see `pairbus spool ls`")
+        parts = [(f"  {one.name}", one.size, one.file) for one in damaged]
+        yield from draw_table(("  NAME", "BYTES", "FILE"), parts)
 
 
 def _entity_row(entity: dict[str, Any], *, now: float) -> tuple[object, ...]:
@@ -82,7 +81,7 @@ def _entity_row(entity: dict[str, Any], *, now: float) -> tuple[object, ...]:
         f"  {health['path']}",
         coloured(health["state"]),
         clock_time(health["since"], now=now),
-        *(f"{sent[way]['ok']:,}" if "ok" in sent.get(way, {}) else "" for way in ("primary", "backlog")),
+        *(sent.get(way, {}).get("ok", "") for way in ("primary", "backlog")),
         health["last_failure"] or "",
     )
 
@@ -95,17 +94,16 @@ def describe_missing(depth: BacklogDepth) -> str:
     return runnable(f", {missing}: run `pairbus provision`")
 
 
-def print_backlog(name: str, depth: BacklogDepth) -> None:
+def draw_backlog(name: str, depth: BacklogDepth) -> Iterator[str]:
     """What lies in the backlog queues, those that hold nothing left out."""
     if depth.trouble is not None:
-        click.echo(f"backlog of {name}: not known ({depth.trouble.value}: {depth.reason})")
+        yield f"backlog of {name}: not known ({depth.trouble.value}: {depth.reason})"
         return
     dead = counted(depth.dead_letters, "dead letter", "dead letters")
-    click.echo(f"backlog of {name}: {depth.active:,} waiting, {dead}{describe_missing(depth)}")
+    yield f"backlog of {name}: {depth.active:,} waiting, {dead}{describe_missing(depth)}"
     rows = [
-        (f"  {queue.name}", f"{queue.active:,}", f"{queue.dead_letters:,}", f"{queue.size:,}")
+        (f"  {queue.name}", queue.active, queue.dead_letters, queue.size)
         for queue in depth.queues
         if queue.active or queue.dead_letters
     ]
-    if rows:
-        print_table(("  QUEUE", "WAITING", "DEAD", "BYTES"), rows, numbers=(1, 2, 3))
+    yield from draw_table(("  QUEUE", "WAITING", "DEAD", "BYTES"), rows)

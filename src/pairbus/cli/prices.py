@@ -9,6 +9,7 @@ import click
 
 from pairbus.cost.sheet import PriceSheet, default_sheet, parse_sheet
 from pairbus.plumbing.toml_tables import read_text
+from pairbus.plumbing.wording import write_amounts
 
 from .config import Config
 from .exit_codes import FOUND
@@ -51,7 +52,8 @@ def tell_budget(total: Decimal, budget: Decimal | None, currency: str) -> int:
     """Say so if it is passed; the exit code."""
     if budget is None or total <= budget:
         return 0
-    click.echo(f"pairbus: {total:.2f} {currency} is above the budget of {budget:.2f}", err=True)
+    spent, allowed, _ = write_amounts(total, budget, total - budget)
+    click.echo(f"pairbus: {spent} {currency} is above the budget of {allowed}", err=True)
     return FOUND
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,7 +14,7 @@ from .group import examples
 from .pairs import PairChoice, PairSettings, pair_options
 from .progress import working
 from .shared_options import count_option
-from .tables import json_option, print_table, tell
+from .tables import draw_table, json_option, tell
 
 if TYPE_CHECKING:
     from pairbus.backlog.provisioner import BacklogQueueReport, ProvisioningReport
@@ -40,7 +40,11 @@ def provision(*, choice: PairChoice, count: int | None, as_json: bool) -> int:
     settings = choice.resolve(overrides=None if count is None else {"backlog_queue_count": count})
     with working(f"seeing to {settings.options.backlog_queue_count} backlog queues"):
         report = asyncio.run(_provision(settings))
-    tell(_described(settings, report), lambda: _print_for_people(report), as_json=as_json)
+    shown = report.queues if report.state in ("ready", "pending") else ()
+    table = draw_table(("QUEUE", "STATE"), [(queue.name, _in_words(queue)) for queue in shown])
+    tell({"primary_name": settings.name, **dataclasses.asdict(report)}, table, as_json=as_json)
+    for warning in () if as_json else report.warnings:
+        click.echo(f"{report.state}: {warning}" if report.state != "ready" else warning, err=True)
     return _EXIT_CODES[report.state]
 
 
@@ -51,17 +55,6 @@ async def _provision(settings: PairSettings) -> ProvisioningReport:
         return await Provisioner(
             pair.secondary.open_administration, settings.name, count=settings.options.backlog_queue_count
         ).run()
-
-
-def _described(settings: PairSettings, report: ProvisioningReport) -> dict[str, Any]:
-    return {"primary_name": settings.name, **dataclasses.asdict(report)}
-
-
-def _print_for_people(report: ProvisioningReport) -> None:
-    if report.state in ("ready", "pending"):
-        print_table(("QUEUE", "STATE"), [(queue.name, _in_words(queue)) for queue in report.queues])
-    for warning in report.warnings:
-        click.echo(f"{report.state}: {warning}" if report.state != "ready" else warning, err=True)
 
 
 def _in_words(queue: BacklogQueueReport) -> str:

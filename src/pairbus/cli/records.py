@@ -15,7 +15,7 @@ from .group import CommandGroup, examples
 from .numbers import AT_LEAST_ONE
 from .pairs import PairChoice, pair_options
 from .shared_options import records_option, state_option
-from .tables import json_option, print_json
+from .tables import json_option, tell
 
 if TYPE_CHECKING:
     from pairbus.stores.places import RecordPlace
@@ -59,11 +59,10 @@ def trim(
                 "directory that clients and syphons were given"
             )
     done = {place: trim_place(place, before=before) for place in places}
-    if as_json:
-        print_json([{"place": str(place), **dataclasses.asdict(one)} for place, one in done.items()])
-        return
-    for place, one in done.items():
-        click.echo(
-            f"{place}: removed {one.redirects:,} segments of redirect records, {one.receipts:,} files of "
-            f"receipts and {one.operations:,} parts of the ledger"
-        )
+    described = [{"place": str(place), **dataclasses.asdict(one)} for place, one in done.items()]
+    lines = (
+        f"{place}: removed {one.redirects:,} segments of redirect records, {one.receipts:,} files of "
+        f"receipts and {one.operations:,} parts of the ledger"
+        for place, one in done.items()
+    )
+    tell(described, lines, as_json=as_json)

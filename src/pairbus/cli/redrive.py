@@ -6,9 +6,12 @@ import asyncio
 import math
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from pairbus.plumbing.wording import counted, time_span
 
 from .backlogs import ChosenBacklog, choose_backlog
 from .exit_codes import INCOMPLETE
@@ -18,7 +21,7 @@ from .pairs import PairChoice, pair_options
 from .progress import CLEAR_LINE, working
 from .shared_options import count_option, entities_option, extra_option
 from .suggestions import runnable
-from .tables import counted, json_option, print_table, tell, time_span
+from .tables import draw_table, json_option, tell
 
 if TYPE_CHECKING:
     from pairbus.backlog.redrive import DeadLetterChoice, Redriven
@@ -80,13 +83,20 @@ def redrive(
     else:
         done = asyncio.run(_redrive(chosen, meant, max_rate))
     seconds = time.monotonic() - began
-    told = {**_described(done), "seconds": round(seconds, 3), "dry_run": dry_run}
-    tell(told, lambda: _print(done, seconds, dry_run=dry_run), as_json=as_json)
+    told = {
+        "redriven": done.redriven,
+        "left": done.left,
+        "locked": done.locked,
+        "rows": _rows(done),
+        "seconds": round(seconds, 3),
+        "dry_run": dry_run,
+    }
+    tell(told, _draw(done, seconds, dry_run=dry_run), as_json=as_json)
     return INCOMPLETE if done.locked else 0
 
 
-def _described(done: Redriven) -> dict[str, Any]:
-    rows = [
+def _rows(done: Redriven) -> list[dict[str, Any]]:
+    return [
         {
             "reason": reason,
             "path": path,
@@ -96,35 +106,25 @@ def _described(done: Redriven) -> dict[str, Any]:
         }
         for (reason, path), oldest in sorted(done.oldest.items())
     ]
-    return {"redriven": done.redriven, "left": done.left, "locked": done.locked, "rows": rows}
 
 
-def _print(done: Redriven, seconds: float, *, dry_run: bool) -> None:
+def _draw(done: Redriven, seconds: float, *, dry_run: bool) -> Iterator[str]:
     rows = [
-        (
-            reason,
-            path or "(none)",
-            f"{done.by_path.get((reason, path), 0):,}",
-            f"{done.left_by_path.get((reason, path), 0):,}",
-            time_span(oldest),
-        )
-        for (reason, path), oldest in sorted(done.oldest.items())
+        (row["reason"], row["path"] or "(none)", row["redriven"], row["left"], time_span(row["oldest"]))
+        for row in _rows(done)
     ]
     word = "TO REDRIVE" if dry_run else "REDRIVEN"
-    if rows:
-        print_table(("REASON", "PATH", word, "LEFT", "OLDEST"), rows, numbers=(2, 3, 4))
+    yield from draw_table(("REASON", "PATH", word, "LEFT", "OLDEST"), rows, numbers=(4,))
     moved, left = sum(done.by_path.values()), sum(done.left_by_path.values())
     if not moved and not left:
-        click.echo(f"there are no dead letters in the backlog; {seconds:.1f} s")
+        yield f"there are no dead letters in the backlog; {seconds:.1f} s"
         return
     verb = "would go back" if dry_run else "went back"
-    stay = f"{left:,} {'stays' if left == 1 else 'stay'}"
+    stay = counted(left, "stays", "stay")
     then = runnable("; `pairbus syphon run --once` moves them") if moved and not dry_run else ""
-    click.echo(
-        f"{counted(moved, 'dead letter', 'dead letters')} {verb} into play, {stay}; {seconds:.1f} s{then}"
-    )
+    yield f"{counted(moved, 'dead letter', 'dead letters')} {verb} into play, {stay}; {seconds:.1f} s{then}"
     if done.locked:
-        click.echo(
+        yield (
             f"incomplete: {done.locked:,} of those that stay are locked by somebody else, such as a redrive "
             "that was killed, or came meanwhile; locks end after some minutes at most, then call it again"
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pairbus.errors import ConfigurationError, UnreachableError
+from pairbus.plumbing.wording import counted
 
 from .access import signed_in
 from .exit_codes import FOUND
@@ -21,7 +22,7 @@ from .pairs import PairChoice, PairSettings, pair_options
 from .progress import working
 from .shared_options import confirm, state_option, yes_option
 from .suggestions import runnable
-from .tables import counted, json_option, print_json, print_table, tell
+from .tables import draw_table, json_option, tell
 
 if TYPE_CHECKING:
     from pairbus.client.state.spool_aside import DamagedBytes, RefusedMessage
@@ -64,27 +65,20 @@ def list_spool(*, choice: PairChoice, state: Path | None, as_json: bool) -> None
         click.echo(f"{size:,} bytes of {file} cannot be read: {then}", err=True)
     waiting, newer = list_waiting(spool_dir(directory)), newer_directories(spool_dir(directory))
     refused, damaged = list_refused(directory), list_damaged(directory)
-    if as_json:
-        print_json(
-            {
-                "waiting": [one.described() for one in waiting],
-                "refused": [one.described() for one in refused],
-                "damaged": [one.described() for one in damaged],
-                "newer": [str(path) for path in newer],
-            }
-        )
-    else:
-        counts = Counter(one.path for one in waiting)
-        rows: list[tuple[object, ...]] = [
-            ("waiting", "", path, counted(count, "message", "messages"), "")
-            for path, count in sorted(counts.items())
-        ]
-        rows += [("refused", one.name, one.path, one.message_id, one.reason) for one in refused]
-        rows += [("damaged", one.name, "", f"{one.size:,} bytes", "") for one in damaged]
-        if rows:
-            print_table(("", "NAME", "ENTITY", "MESSAGE", "REASON"), rows)
-        else:
-            click.echo(f"nothing in the spool of {directory}")
+    described = {
+        "waiting": [one.described() for one in waiting],
+        "refused": [one.described() for one in refused],
+        "damaged": [one.described() for one in damaged],
+        "newer": [str(path) for path in newer],
+    }
+    rows = [
+        ("waiting", "", path, counted(count, "message", "messages"), "")
+        for path, count in sorted(Counter(one.path for one in waiting).items())
+    ]
+    rows += [("refused", one.name, one.path, one.message_id, one.reason) for one in refused]
+    rows += [("damaged", one.name, "", f"{one.size:,} bytes", "") for one in damaged]
+    head = ("", "NAME", "ENTITY", "MESSAGE", "REASON")
+    tell(described, draw_table(head, rows, empty=f"nothing in the spool of {directory}"), as_json=as_json)
     if newer:
         names = ", ".join(map(str, newer))
         raise ConfigurationError(f"A newer version of Pairbus has written {names}: use that one to send it")
@@ -104,7 +98,7 @@ def show(name: str, *, choice: PairChoice, state: Path | None, as_json: bool) ->
     [found] = _choose(_directory(choice, state), (name,))
     described = found.shown()
     rows = [(key, value) for key, value in described.items() if value not in (None, {})]
-    tell(described, lambda: print_table(("", ""), rows), as_json=as_json)
+    tell(described, draw_table(("", ""), rows), as_json=as_json)
 
 
 @examples(
@@ -159,14 +153,11 @@ def replay(
     damaged = [one for one in list_damaged(directory) if one.name not in known]
     waiting = len(list_left(spool_dir(directory)))  # also what no client could read
     sent = max(most - waiting - refused - messages_in(damaged), 0)
-    if as_json:
-        found = {"sent": sent, "refused": refused, "waiting": waiting, "damaged": len(damaged)}
-        print_json({**found, "reason": reason})
-    else:
-        click.echo(f"{sent:,} sent, {refused:,} refused, {waiting:,} waiting")
-        if damaged:
-            look = runnable("`pairbus spool ls`")
-            click.echo(f"{len(damaged):,} parts are damaged and were put aside: {look}", err=True)
+    found = {"sent": sent, "refused": refused, "waiting": waiting, "damaged": len(damaged), "reason": reason}
+    tell(found, f"{sent:,} sent, {refused:,} refused, {waiting:,} waiting", as_json=as_json)
+    if damaged and not as_json:
+        are = counted(len(damaged), "part is damaged and was", "parts are damaged and were")
+        click.echo(f"{are} put aside: {runnable('`pairbus spool ls`')}", err=True)
     if waiting:
         raise UnreachableError(f"no side has taken what waits: {reason or 'the time was over'}")
     return FOUND if refused or damaged else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ import click
 from .access import signed_in
 from .group import examples
 from .pairs import PairChoice, PairSettings, pair_options
-from .pictures import print_aside, print_backlog, print_client
+from .pictures import draw_aside, draw_backlog, draw_client
 from .shared_options import state_option, watch_options
 from .suggestions import runnable
 from .tables import json_option
@@ -82,25 +82,25 @@ class _Seen:
             },
         }
 
-    def draw(self) -> None:
+    def draw(self) -> Iterator[str]:
         from pairbus.client.state.directory import status_dir
         from pairbus.client.state.status_file import describe_unreadable
 
         if self.unreadable:
-            click.echo(describe_unreadable(self.unreadable))
+            yield describe_unreadable(self.unreadable)
         elif not self.clients:
             place = status_dir(self.directory)
-            click.echo(f"no client is running now; one that runs has its status in {place}")
+            yield f"no client is running now; one that runs has its status in {place}"
         for client in self.clients:
-            print_client(client, now=self.at)
+            yield from draw_client(client, now=self.at)
         if self.name is not None and self.depth is not None:
-            print_backlog(self.name, self.depth)
+            yield from draw_backlog(self.name, self.depth)
         if self.bytes_left:
-            click.echo(
+            yield (
                 f"spool: clients that are gone have left {self.bytes_left:,} bytes; the next one with this "
                 + runnable("state directory sends them, or `pairbus spool replay`")
             )
-        print_aside(self.refused, self.damaged)
+        yield from draw_aside(self.refused, self.damaged)
 
 
 def _look(settings: PairSettings | None, directory: Path) -> _Seen:

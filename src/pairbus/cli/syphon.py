@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pairbus.plumbing.wording import counted
+
 from .backlogs import job_state_dir
 from .exit_codes import INCOMPLETE
 from .group import CommandGroup, examples
@@ -16,7 +18,7 @@ from .shared_options import all_pairs_option, job_state_option, together
 from .syphon_plan import plan_command
 from .syphon_run import run_command
 from .syphon_status import status_command
-from .tables import counted, json_option, print_json
+from .tables import json_option, tell
 
 if TYPE_CHECKING:
     from pairbus.spark.leash.leash import LeashAddress, Order
@@ -49,16 +51,14 @@ def _order(order: Order, *, choice: PairChoice, state: Path | None, all_pairs: b
     told = ask_leash(address, order)
     if order == "pause":
         told = _await_rest(address)
-    if as_json:
-        print_json(told)
-    else:
-        word, moved = ORDER_STATES[told["order"]], told["counts"]["moved"]
-        at_work = counted(told["pumps"] - told["resting"], "pump", "pumps")
-        click.echo(f"{word}; moved {moved:,} so far, {at_work} at work")
-        if told["trouble"]:
-            click.echo(told["trouble"])
-    is_at_work = told["pumps"] > told["resting"]
-    return INCOMPLETE if order == told["order"] == "pause" and is_at_work else 0
+    word, moved, at_work = (
+        ORDER_STATES[told["order"]],
+        told["counts"]["moved"],
+        told["pumps"] - told["resting"],
+    )
+    line = f"{word}; moved {moved:,} so far, {counted(at_work, 'pump', 'pumps')} at work"
+    tell(told, [line, told["trouble"]] if told["trouble"] else line, as_json=as_json)
+    return INCOMPLETE if order == told["order"] == "pause" and at_work else 0
 
 
 def _await_rest(address: LeashAddress) -> dict[str, Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.wording import counted, time_span
 
 from .backlogs import choose_backlog
 from .config import find_config
@@ -20,11 +22,11 @@ from .pairs import PairChoice, pair_options
 from .prices import choose_sheet
 from .shared_options import count_option, extra_option
 from .suggestions import runnable
-from .tables import counted, json_option, per_second, print_json, print_table, time_span
+from .tables import draw_table, json_option, per_second, tell
 
 if TYPE_CHECKING:
     from pairbus.backlog.plan import BacklogPlan
-    from pairbus.backlog.schedule import PlanTier
+    from pairbus.backlog.schedule import DrainSchedule, PlanTier
 
 _USUAL_RATE = 2000.0
 
@@ -97,32 +99,31 @@ def plan_command(
     if within is not None:
         needed = schedule(plan.messages, within=within, tier=tier, app_rate=app_rate)
         needed = replace(needed, advice=runnable(needed.advice))
-    if as_json:
-        print_json({**plan.to_dict(), "schedule": None if needed is None else needed.to_dict()})
-    else:
-        _print_plan(plan)
-        if needed is not None:
-            takes = f"{per_second(needed.rate)} a second, {counted(needed.shards, 'shard', 'shards')}"
-            click.echo(f"within {time_span(needed.within)}: {takes}; {needed.advice}")
+    described = {**plan.to_dict(), "schedule": None if needed is None else needed.to_dict()}
+    tell(described, _draw(plan, needed), as_json=as_json)
     return FOUND if plan.poison or (needed is not None and not needed.is_possible) else 0
 
 
-def _print_plan(plan: BacklogPlan) -> None:
-    for note in plan.notes:
-        click.echo(runnable(note))
+def _draw(plan: BacklogPlan, needed: DrainSchedule | None) -> Iterator[str]:
+    yield from map(runnable, plan.notes)
     rows = [
-        (path, f"{one.messages:,}", f"{one.bytes:,}", time_span(one.oldest), "; ".join(one.problems()))
+        (path, one.messages, one.bytes, time_span(one.oldest), "; ".join(one.problems()))
         for path, one in sorted(plan.paths.items())
     ]
-    if rows:
-        print_table(("PATH", "MESSAGES", "BYTES", "OLDEST", "PROBLEMS"), rows, numbers=(1, 2, 3))
+    yield from draw_table(("PATH", "MESSAGES", "BYTES", "OLDEST", "PROBLEMS"), rows, numbers=(3,))
+    yield _sum_up(plan)
+    if needed is not None:
+        takes = f"{per_second(needed.rate)} a second, {counted(needed.shards, 'shard', 'shards')}"
+        yield f"within {time_span(needed.within)}: {takes}; {needed.advice}"
+
+
+def _sum_up(plan: BacklogPlan) -> str:
     already = f"{counted(plan.dead_letters, 'dead letter', 'dead letters')} already"
     if not plan.messages:
         look = runnable("; `pairbus redrive --dry-run` shows why") if plan.dead_letters else ""
-        click.echo(f"nothing waits to be moved; {already}{look}")
-        return
+        return f"nothing waits to be moved; {already}{look}"
     takes = f"about {time_span(plan.seconds)}" if plan.seconds >= 1 else "under a second"
-    click.echo(
+    return (
         f"{counted(plan.messages, 'message', 'messages')}, {plan.bytes:,} bytes, {already}; "
         f"{takes} at {per_second(plan.rate)} a second; {plan.operations:,} operations, "
         f"{plan.cost} {plan.currency} at most"

@@ -21,6 +21,7 @@ import click
 
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.collector import CalmCollector
+from pairbus.plumbing.wording import counted, time_span
 
 from .backlogs import ChosenBacklog, choose_backlog, choose_pairs, job_state_dir
 from .exit_codes import FOUND, INCOMPLETE
@@ -38,7 +39,7 @@ from .shared_options import (
     only_one,
 )
 from .suggestions import runnable
-from .tables import counted, json_option, per_second, print_json, print_table, time_span
+from .tables import draw_table, json_option, per_second, print_json, print_lines
 
 if TYPE_CHECKING:
     from pairbus.pump.summary import PathSummary
@@ -271,7 +272,7 @@ def _run(runner: Syphon, *, once: bool, as_json: bool, began: float) -> SyphonSu
         nonlocal told
         told = summary.notes
         show.finish()
-        _print_summary(dataclasses.replace(summary, seconds=time.monotonic() - began), once=once)
+        print_lines(_draw_summary(dataclasses.replace(summary, seconds=time.monotonic() - began), once=once))
 
     try:
         summary = runner.run(once=once, on_progress=show, on_summary=None if as_json else tell)
@@ -371,42 +372,33 @@ def _trouble_of(path: PathSummary) -> str:
     return f"earlier: {path.trouble}"
 
 
-def _print_summary(summary: SyphonSummary, *, once: bool) -> None:
-    for note in summary.notes:
-        click.echo(runnable(note))
+def _draw_summary(summary: SyphonSummary, *, once: bool) -> Iterator[str]:
+    yield from map(runnable, summary.notes)
     for queue, error in summary.queue_errors.items():
-        click.echo(f"{queue} could not be read: {error}")
+        yield f"{queue} could not be read: {error}"
     rows = [
-        (
-            path,
-            f"{one.moved:,}",
-            f"{one.dead_lettered:,}",
-            f"{one.waiting:,}",
-            per_second(one.rate),
-            _trouble_of(one),
-        )
+        (path, one.moved, one.dead_lettered, one.waiting, per_second(one.rate), _trouble_of(one))
         for path, one in sorted(summary.paths.items())
     ]
-    if rows:
-        header = ("PATH", "MOVED", "DEAD LETTERS", "WAITING", "PER SECOND", "TROUBLE")
-        print_table(header, rows, numbers=(1, 2, 3, 4))
+    header = ("PATH", "MOVED", "DEAD LETTERS", "WAITING", "PER SECOND", "TROUBLE")
+    yield from draw_table(header, rows, numbers=(4,))
     if summary.stopped and summary.left != 0:
         left = "what is left waits" if summary.left is None else _are_left(summary.left)
-        click.echo(f"stopped before its end: {left} in the backlog; run it again to move the rest")
+        yield f"stopped before its end: {left} in the backlog; run it again to move the rest"
     elif once and not summary.is_complete:
-        click.echo(
+        yield (
             "what waits stays in the backlog: run it again when its entities are back, or wait for them with "
             "--patience SECONDS"
         )
     if summary.dead_lettered:
-        click.echo(
+        yield (
             runnable("dead letters stay with the backlog queues: `pairbus redrive --dry-run` says why; ")
             + "mend that, and redrive them"
         )
     # Of a single path it would be no news.
     is_one_of_several = summary.slowest_path is not None and len(summary.paths) > 1
     slowest = f"; the slowest path was {summary.slowest_path}" if is_one_of_several else ""
-    click.echo(
+    yield (
         f"moved {summary.moved:,} ({summary.bytes:,} bytes), dead-lettered {summary.dead_lettered:,}, "
         f"waiting {summary.waiting:,} in {summary.seconds:.1f} s{slowest}"
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pairbus.errors import ConfigurationError, UnreachableError
+from pairbus.plumbing.wording import counted, time_span
 
 from .backlogs import choose_backlog
 from .complaints import in_words
@@ -24,7 +25,7 @@ from .pairs import PairChoice, pair_options
 from .pictures import describe_missing
 from .shared_options import job_state_option, records_option, watch_options
 from .suggestions import runnable
-from .tables import counted, json_option, per_second, print_table, time_span
+from .tables import draw_table, json_option, per_second
 from .watching import show
 
 if TYPE_CHECKING:
@@ -68,26 +69,25 @@ class _Seen:
             or (self.depth is not None and self.depth.trouble is None)
         )
 
-    def draw(self) -> None:
-        click.echo(f"lease    {_describe_lease(self.lease)}")
+    def draw(self) -> Iterator[str]:
+        yield f"lease    {_describe_lease(self.lease)}"
         is_held = None if self.lease is None else self.lease.is_held
-        click.echo(f"syphon   {_describe_syphon(self.syphon, is_held=is_held)}")
-        click.echo(f"backlog  {_describe_depth(self.depth)}")
+        yield f"syphon   {_describe_syphon(self.syphon, is_held=is_held)}"
+        yield f"backlog  {_describe_depth(self.depth)}"
         syphon = self.syphon or {}
         if syphon.get("trouble"):
-            click.echo(syphon["trouble"])
+            yield syphon["trouble"]
         now = time.time()
         rows = [
             (
                 path,
-                f"{one['waiting']:,}",
+                one["waiting"],
                 "" if one["oldest"] is None else time_span(now - one["oldest"]),
                 one["why"] or "",
             )
             for path, one in sorted(syphon.get("paths", {}).items())
         ]
-        if rows:
-            print_table(("PATH", "WAITING", "OLDEST", "WHY"), rows, numbers=(1, 2))
+        yield from draw_table(("PATH", "WAITING", "OLDEST", "WHY"), rows, numbers=(2,))
 
 
 @examples(

@@ -6,11 +6,14 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import click
+
+from pairbus.plumbing.wording import write_amounts
 
 # A column of text that is narrower is hard to read; it is told below the others then, a step to the right.
 _NARROWEST, _STEP = 24, 4
@@ -24,14 +27,17 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def tell(described: Any, words: str | Callable[[], None], *, as_json: bool) -> None:
-    """What a command has found: for programs, or for people, as a line or as `words` prints it."""
+def print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)
+
+
+def tell(described: Any, words: str | Iterable[str], *, as_json: bool) -> None:
+    """What a command has found: for programs, or for people in lines, made only if they are read."""
     if as_json:
         print_json(described)
-    elif isinstance(words, str):
-        click.echo(words)
     else:
-        words()
+        print_lines([words] if isinstance(words, str) else words)
 
 
 class Styled(str):
@@ -57,24 +63,6 @@ def clock_time(moment: float | None, *, now: float) -> str:
     return f"{at:%H:%M:%SZ}" if at.date() == datetime.fromtimestamp(now, UTC).date() else f"{at:%F %H:%MZ}"
 
 
-def time_span(seconds: float) -> str:
-    """A length of time as people say it: 45 s, 3 min 5 s, 2 h 10 min, 3 d 4 h."""
-    whole = max(0, round(seconds))
-    for size, unit, part, part_unit in _SPANS:
-        if whole >= size:
-            rest = whole % size // part
-            return f"{whole // size:,} {unit}" + (f" {rest} {part_unit}" if rest else "")
-    return f"{whole} s"
-
-
-_SPANS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))
-
-
-def counted(number: int, one: str, many: str) -> str:
-    """1 pump, 2 pumps."""
-    return f"{number:,} {one if number == 1 else many}"
-
-
 def per_second(rate: float) -> str:
     """How many a second, of few with their fraction: 1,200, 4.8, less than 0.01."""
     if 0 < rate < _LEAST_RATE:
@@ -82,16 +70,23 @@ def per_second(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 9.95 or rate == round(rate) else f"{rate:.2g}"
 
 
-def print_table(
-    header: Sequence[str], rows: Sequence[Sequence[object]], *, numbers: Collection[int] = ()
-) -> None:
-    """Print the rows below their header, each column as wide as its longest cell.
+def draw_table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    numbers: Collection[int] = (),
+    empty: str = "",
+) -> Iterator[str]:
+    """The rows below their header, folded for a terminal; where there are none, `empty` or nothing.
 
-    `numbers` are the columns whose cells stand at the right. What is too long for a terminal is folded.
+    Numbers have their thousands told apart and stand at the right, as do the columns of `numbers`. Money of a
+    column has as many decimals as its smallest amount needs.
     """
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for line in lay_out(header, rows, numbers=numbers, width=width):
-        click.echo(line)
+    if rows:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        yield from lay_out(header, rows, numbers=numbers, width=width)
+    elif empty:
+        yield empty
 
 
 def lay_out(
@@ -102,9 +97,9 @@ def lay_out(
     width: int | None = None,
 ) -> Iterator[str]:
     """The lines of a table, folded to a width; what a terminal would obey stands as Python writes it."""
-    cells = [
-        [cell if isinstance(cell, Styled) else shown(str(cell)) for cell in row] for row in [header, *rows]
-    ]
+    columns = list(zip(*rows, strict=True))
+    right = {place for place, column in enumerate(columns) if any(map(_is_number, column))}.union(numbers)
+    cells = [[*map(shown, header)], *zip(*map(_written, columns), strict=True)]
     widths = [max(_width(row[column]) for row in cells) for column in range(len(header))]
     before = sum(widths[:-1]) + 2 * (len(widths) - 1)
     room = None if width is None else width - before
@@ -112,12 +107,26 @@ def lay_out(
         padded = []
         for column, cell in enumerate(row):
             blank = " " * (widths[column] - _width(cell))
-            padded.append(blank + cell if column in numbers else cell + blank)
-        if room is None or _width(row[-1]) <= room or len(row) - 1 in numbers:
+            padded.append(blank + cell if column in right else cell + blank)
+        if room is None or _width(row[-1]) <= room or len(row) - 1 in right:
             yield "  ".join(padded).rstrip()
         else:
-            first = "  ".join(padded[:-1])
-            yield from _fold(first, row[-1], room, before)
+            yield from _fold("  ".join(padded[:-1]), row[-1], room, before)
+
+
+def _is_number(cell: object) -> bool:
+    return isinstance(cell, int | Decimal)
+
+
+def _written(column: Sequence[object]) -> list[str]:
+    money = iter(write_amounts(*(cell for cell in column if isinstance(cell, Decimal))))
+    return [next(money) if isinstance(cell, Decimal) else _write(cell) for cell in column]
+
+
+def _write(cell: object) -> str:
+    if isinstance(cell, int):
+        return f"{cell:,}"
+    return cell if isinstance(cell, Styled) else shown(str(cell))
 
 
 def _fold(first: str, text: str, room: int, before: int) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from .pairs import PairChoice, pair_options
 from .progress import working
 from .shared_options import count_option, extra_option, master_option, records_option, state_option
 from .suggestions import runnable
-from .tables import json_option, print_table, tell
+from .tables import draw_table, json_option, tell
 
 if TYPE_CHECKING:
     from pairbus.spark import Verdict
@@ -92,7 +93,7 @@ def verify(
     told = {"is_complete": verdict.is_complete, "is_clean": verdict.is_clean}
     described = {**dataclasses.asdict(verdict), **told}
     _leave(described, chosen.settings.state_dir)
-    tell(described, lambda: _print(verdict, strict=strict), as_json=as_json)
+    tell(described, _draw(verdict, strict=strict), as_json=as_json)
     return _exit_code(verdict, strict=strict)
 
 
@@ -118,20 +119,18 @@ def _exit_code(verdict: Verdict, *, strict: bool) -> int:
     return 0 if verdict.is_spotless or not strict else FOUND
 
 
-def _print(verdict: Verdict, *, strict: bool) -> None:
-    for note in verdict.notes:
-        click.echo(runnable(note))
-    rows = [(name.replace("_", "-"), f"{getattr(verdict, name):,}") for name in _TOLD]
-    print_table(("MESSAGES", ""), [*rows, ("duplicated", _duplicated(verdict))], numbers=(1,))
+def _draw(verdict: Verdict, *, strict: bool) -> Iterator[str]:
+    yield from map(runnable, verdict.notes)
+    rows = [(name.replace("_", "-"), getattr(verdict, name)) for name in _TOLD]
+    yield from draw_table(("MESSAGES", ""), [*rows, ("duplicated", _duplicated(verdict))])
     if verdict.gaps:
-        click.echo("\nincomplete: what is not on record cannot be missed")
-        for gap in verdict.gaps:
-            click.echo(f"  {gap}")
+        yield "\nincomplete: what is not on record cannot be missed"
+        yield from (f"  {gap}" for gap in verdict.gaps)
     if verdict.missing:
-        _print_missing(verdict)
+        yield from _draw_missing(verdict)
     if verdict.is_complete and not verdict.lost:
         rest = _objections(verdict) if strict else ()
-        click.echo("\nnothing is lost" + (f", but by --strict: {', '.join(rest)}" if rest else ""))
+        yield "\nnothing is lost" + (f", but by --strict: {', '.join(rest)}" if rest else "")
 
 
 def _objections(verdict: Verdict) -> list[str]:
@@ -146,18 +145,15 @@ def _objections(verdict: Verdict) -> list[str]:
     return [f"{count:,} {what}" for what, count in found.items() if count]
 
 
-def _print_missing(verdict: Verdict) -> None:
+def _draw_missing(verdict: Verdict) -> Iterator[str]:
     """The first ones: thousands of ids would take what they mean off the screen."""
     shown = verdict.missing[:_MOST_SHOWN]
-    click.echo()
-    print_table(
-        ("LOST", "PATH", "BACKLOG QUEUE"),
-        [(_times(one.message_id, one.count), one.path, one.queue) for one in shown],
-    )
+    rows = [(_times(one.message_id, one.count), one.path, one.queue) for one in shown]
+    yield from ("", *draw_table(("LOST", "PATH", "BACKLOG QUEUE"), rows))
     more = verdict.lost - sum(one.count for one in shown)
     if more:
-        click.echo(f"and {more:,} more, see --json")
-    click.echo(
+        yield f"and {more:,} more, see --json"
+    yield (
         "\nno receipt of these is here. If another syphon has drained this backlog, name its records too: "
         "--records, once for each place. If not, they are lost: keep all state directories as they are, and "
         "look for the ids at the receivers"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import click
 
 from .exit_codes import UNREACHABLE
-from .tables import tell
+from .tables import print_lines, tell
 
 
 class Picture(Protocol):
@@ -21,7 +21,7 @@ class Picture(Protocol):
         """For programs."""
         ...
 
-    def draw(self) -> None:
+    def draw(self) -> Iterable[str]:
         """For people."""
         ...
 
@@ -35,7 +35,7 @@ def show(look: Callable[[], Picture], *, watch: bool, interval: float, as_json: 
     """Look and show, once; or until Ctrl-C, when each JSON document is a line."""
     if not watch:
         seen = look()
-        tell(seen.to_dict(), seen.draw, as_json=as_json)
+        tell(seen.to_dict(), seen.draw(), as_json=as_json)
         return 0 if seen.is_anything else UNREACHABLE
     try:
         while True:
@@ -45,7 +45,7 @@ def show(look: Callable[[], Picture], *, watch: bool, interval: float, as_json: 
             else:
                 if sys.stdout.isatty():
                     click.clear()
-                seen.draw()
+                print_lines(seen.draw())
             time.sleep(interval)
     except KeyboardInterrupt:
         return 0  # that is how it is meant to end

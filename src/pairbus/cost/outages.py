@@ -12,10 +12,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import takewhile
 
 from pairbus.ledger.operations import Operation, OutageSpan
+from pairbus.plumbing.wording import write_moment
 from pairbus.stages import Role, Stage
 
 #: What pumps do to each message that they move.
@@ -70,7 +70,7 @@ def merge_outages(sightings: Iterable[OutageSpan]) -> list[Outage]:
 
 
 def _name(pair: str, begins: float, taken: Sequence[Outage]) -> str:
-    name = f"{pair} {datetime.fromtimestamp(begins, UTC):%Y-%m-%d %H:%M:%S}"
+    name = f"{pair} {write_moment(begins)}"
     others = sum(1 for _ in takewhile(lambda one: one.name.startswith(name), reversed(taken)))
     return f"{name} ({others + 1})" if others else name
 

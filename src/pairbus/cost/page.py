@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from decimal import Decimal
 from html import escape
 from importlib import resources
@@ -13,6 +12,7 @@ from pairbus.charts.areas import Layer, Shade, Slots, draw_areas
 from pairbus.charts.bars import Bar, draw_bars, draw_pairs
 from pairbus.charts.document import draw_legend, draw_table, write_document
 from pairbus.charts.time_axis import TimeAxis, draw_axis, pick_dates
+from pairbus.plumbing.wording import time_span, write_moment, write_money
 from pairbus.stages import Stage, StageLook
 
 from .report import Report, Share
@@ -21,8 +21,6 @@ _MOST_ENTITIES = 15
 # A chart of less would have slots as wide as a hand.
 _FEWEST_SLOTS = 12
 _HEIGHT = 224
-# What is less than that is something all the same.
-_LEAST = Decimal("0.000001")
 _LOOKS = {stage.words: stage.traits.look for stage in Stage}
 
 
@@ -46,11 +44,11 @@ def render_page(report: Report, *, now: float) -> str:
 
 def _head(report: Report, now: float) -> str:
     cards = [
-        ("in all", f"{_money(report.total)} {escape(report.currency)}"),
-        ("operations, transfer, store", _money(report.used)),
-        ("base charge", _money(report.base)),
+        ("in all", f"{write_money(report.total)} {escape(report.currency)}"),
+        ("operations, transfer, store", write_money(report.used)),
+        ("base charge", write_money(report.base)),
         ("billed operations", f"{report.units:,}"),
-        ("in outages", _money(sum((share.cost for share in report.by_outage), Decimal(0)))),
+        ("in outages", write_money(sum((share.cost for share in report.by_outage), Decimal(0)))),
     ]
     shown = "".join(
         f'<div class="card"><b>{value}</b><span class="dim">{name}</span></div>' for name, value in cards
@@ -84,7 +82,7 @@ def _stages(report: Report) -> str:
     if not report.by_stage:
         return "<p>There are no records.</p>"
     bars = [
-        Bar(share.label, float(share.cost), _money(share.cost), _LOOKS[share.name].style)
+        Bar(share.label, float(share.cost), write_money(share.cost), _LOOKS[share.name].style)
         for share in report.by_stage
     ]
     return (
@@ -102,7 +100,7 @@ def _entities(report: Report) -> str:
     first = report.by_entity[:_MOST_ENTITIES]
     if len(report.by_pair) > 1:  # whose entities may have the same names
         first = [replace(share, name=f"{share.pair}: {share.name}") for share in first]
-    bars = [Bar(share.name, float(share.cost), _money(share.cost)) for share in first]
+    bars = [Bar(share.name, float(share.cost), write_money(share.cost)) for share in first]
     left = len(report.by_entity) - len(first)
     more = f'<p class="dim">and {left:,} more, in the files.</p>' if left else ""
     return (
@@ -155,8 +153,10 @@ def _outages(report: Report) -> str:
     for one in report.outages:
         share = costs.get(one.name) or Share(name=one.name)
         ends = "goes on" if one.ends is None else _moment(one.ends)
-        lasted = "" if one.ends is None else _duration(one.ends - one.begins)
-        rows.append((one.pair, _money(share.cost), _moment(one.begins), ends, lasted, f"{share.units:,}"))
+        lasted = "" if one.ends is None else time_span(one.ends - one.begins)
+        rows.append(
+            (one.pair, write_money(share.cost), _moment(one.begins), ends, lasted, f"{share.units:,}")
+        )
     head = ("pair", "cost", "from", "until", "lasted", "operations")
     return "<h2>Outages</h2>" + draw_table(head, rows, caption="outages")
 
@@ -175,8 +175,8 @@ def _forecast(report: Report) -> str:
 def _alternatives(report: Report) -> str:
     if not report.months:
         return ""
-    rows = [(other.name, _money(other.cost), other.note) for other in report.alternatives]
-    rows.insert(0, ("this pair", _money(report.total), "what was billed"))
+    rows = [(other.name, write_money(other.cost), other.note) for other in report.alternatives]
+    rows.insert(0, ("this pair", write_money(report.total), "what was billed"))
     return "<h2>What other ways would have cost</h2>" + draw_table(
         ("way", "cost", "what it is"), rows, caption="cost of other ways", style="told"
     )
@@ -200,12 +200,12 @@ def _months(report: Report) -> str:
     rows = [
         (
             one.month,
-            _money(one.total),
-            _money(one.operations_cost),
+            write_money(one.total),
+            write_money(one.operations_cost),
             f"{one.units:,}",
-            _money(one.transfer_cost),
-            _money(one.store_cost),
-            _money(one.base),
+            write_money(one.transfer_cost),
+            write_money(one.store_cost),
+            write_money(one.base),
             f"{one.hours:,}",
         )
         for one in report.months
@@ -218,7 +218,7 @@ def _table(what: str, shares: Sequence[Share]) -> str:
     rows = [
         (
             share.label,
-            _money(share.cost),
+            write_money(share.cost),
             f"{share.count:,}",
             f"{share.units:,}",
             f"{share.unknown:,}",
@@ -231,23 +231,8 @@ def _table(what: str, shares: Sequence[Share]) -> str:
     return draw_table(head, rows, caption=f"figures by {what}")
 
 
-def _money(amount: Decimal) -> str:
-    if amount == 0 or amount >= 1:
-        return f"{amount:,.2f}"
-    if amount < _LEAST:
-        return f"< {_LEAST:f}"
-    return f"{amount:.4f}" if amount >= Decimal("0.01") else f"{amount:.6f}"
-
-
 def _moment(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}"
-
-
-def _duration(seconds: float) -> str:
-    hours, rest = divmod(round(seconds), 3600)
-    if hours:
-        return f"{hours} h {rest // 60:02d} min"
-    return f"{rest // 60} min {rest % 60:02d} s" if rest >= 60 else f"{rest} s"
+    return write_moment(at, timespec="minutes")
 
 
 def _size(number: int) -> str:

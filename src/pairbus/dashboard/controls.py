@@ -16,6 +16,7 @@ from pairbus.backlog.redrive import DeadLetterChoice, redrive
 from pairbus.broker.control import ControlClient
 from pairbus.errors import ConfigurationError, show_value
 from pairbus.pairing.names import check_text
+from pairbus.plumbing.wording import counted
 from pairbus.spark.leash.leash import Order
 from pairbus.spark.leash.tether import ControlFile, ask_leash
 
@@ -109,7 +110,7 @@ class Controls:
         done = await redrive(pair.backlog.pair, names, choice, options=pair.options)
         count = sum(done.redriven.values())
         locked = f"; {done.locked:,} stay, since somebody else has them locked" if done.locked else ""
-        back = "1 dead letter is" if count == 1 else f"{count:,} dead letters are"
+        back = counted(count, "dead letter is", "dead letters are")
         return self._told(f"{back} back in the backlog{locked}", "backlog", "waiting")
 
     # -- embedded namespaces

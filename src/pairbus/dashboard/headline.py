@@ -8,9 +8,9 @@ JSON out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Protocol
+
+from pairbus.plumbing.wording import counted, write_amounts, write_moment, write_money
 
 from .picture import Facts
 
@@ -37,17 +37,11 @@ _DOWN = (
 )
 
 
-class _Say(Protocol):
-    def __call__(
-        self, level: str, text: str, alert: str, why: str | None = None, *, since: float | None = None
-    ) -> Facts: ...
-
-
 def headline(pairs: Sequence[Facts], *, budget: Decimal | None, now: float) -> Facts:
     """The one thing to know at three in the morning, and what follows it: the worst first."""
     said: list[Facts] = []
     for pair in pairs:
-        said += _troubles(pair, now=now)
+        said += [one | {"pair": pair["name"]} for one in _troubles(pair, now=now)]
     if budget is not None:
         said += _of_money([pair["money"] for pair in pairs if pair["money"]], budget)
     said.sort(key=lambda one: ("bad", "warn").index(one["level"]))
@@ -57,7 +51,7 @@ def headline(pairs: Sequence[Facts], *, budget: Decimal | None, now: float) -> F
 def blinded(why: str) -> Facts:
     """What to know when the dashboard itself has failed."""
     text = "The dashboard cannot draw what it sees: everything below is old"
-    said = {"level": "bad", "pair": "", "text": text, "alert": "SourceBlind", "why": why, "since": None}
+    said = _say("bad", text, "SourceBlind", why)
     return {"level": "bad", "said": [said], "safety": "Use pairbus status on a terminal instead."}
 
 
@@ -77,7 +71,7 @@ def _safety(pairs: Sequence[Facts], now: float) -> str:
     places = [*(["the backlog"] if waiting else []), *(["the spools of clients"] if spooled else [])]
     kept = "Nothing that was accepted is lost"
     if waiting + spooled:
-        kept += f": {_count(waiting + spooled, 'message waits', 'messages wait')} in {' and '.join(places)}"
+        kept += f": {counted(waiting + spooled, 'message waits', 'messages wait')} in {' and '.join(places)}"
     kept += "."
     if is_left:
         kept += " What clients that are gone left in the spool waits until it is replayed."
@@ -103,10 +97,6 @@ def _has_room(spool: Facts | None) -> bool:
     return bool(spool and spool["bytes"] < _FULL * spool["limit"])
 
 
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"
-
-
 def _names(names: Sequence[str]) -> str:
     """Names as a sentence has them: all, or the first and how many more. Long ones lose their middle."""
     shown = [
@@ -118,7 +108,7 @@ def _names(names: Sequence[str]) -> str:
     return " and ".join([*([", ".join(shown[:-1])] if shown[1:] else []), shown[-1]])
 
 
-def _stranded(pair: Facts, now: float) -> Iterable[tuple[str, str, float | None]]:
+def _stranded(pair: Facts, now: float) -> Iterable[Facts]:
     """Messages that wait longer than they should, as the alerts of the same names have it. While an entity is
     failed over a backlog is as it should be, and whoever drains it may be about to come. While the backlog
     cannot be seen, no drain would reach it either.
@@ -131,20 +121,16 @@ def _stranded(pair: Facts, now: float) -> Iterable[tuple[str, str, float | None]
     is_outage = any(entity["state"] == "failed_over" for entity in pair["entities"])
     is_late = oldest > _UNDRAINED or not is_outage
     if active and (is_paused or not drain["pumps"]) and is_late and _BACKLOG.isdisjoint(_blind(pair, now)):
-        waiting = _count(active, "message waits", "messages wait")
+        waiting = counted(active, "message waits", "messages wait")
         reason = "the drain is paused" if is_paused else "nobody drains it"
-        yield f"{waiting} in the backlog, and {reason}", "NobodyDrains", None
+        yield _say("warn", f"{waiting} in the backlog, and {reason}", "NobodyDrains")
     if longest is not None and oldest > _OLD:
-        yield f"Messages for {longest} wait", "BacklogOld", since[longest]
+        yield _say("warn", f"Messages for {longest} wait", "BacklogOld", since=since[longest])
 
 
-def _saying(name: str) -> _Say:
-    def say(
-        level: str, text: str, alert: str, why: str | None = None, *, since: float | None = None
-    ) -> Facts:
-        return {"level": level, "pair": name, "text": text, "alert": alert, "why": why, "since": since}
-
-    return say
+def _say(level: str, text: str, alert: str, why: str | None = None, *, since: float | None = None) -> Facts:
+    """A line; what it says of all pairs together has none."""
+    return {"level": level, "pair": "", "text": text, "alert": alert, "why": why, "since": since}
 
 
 def _blind(pair: Facts, now: float) -> list[str]:
@@ -157,13 +143,12 @@ def _blind(pair: Facts, now: float) -> list[str]:
 
 
 def _troubles(pair: Facts, *, now: float) -> Iterable[Facts]:
-    say = _saying(pair["name"])
     if pair["verdict"] and (lost := pair["verdict"]["lost"]):
-        text = _count(lost, "message is lost", "messages are lost")
-        told = datetime.fromtimestamp(pair["verdict"]["at"], UTC)
-        given = f"It was given at {told:%F %H:%M} UTC. Did it see the records of all syphons that drained?"
-        yield say("bad", f"{text}, says the last verdict", "VerdictNotClean", given)
-    yield from _of_clients([one for one in pair["clients"] if not one["is_gone"]], say)
+        text = counted(lost, "message is lost", "messages are lost")
+        told = write_moment(pair["verdict"]["at"], timespec="minutes")
+        given = f"It was given at {told} UTC. Did it see the records of all syphons that drained?"
+        yield _say("bad", f"{text}, says the last verdict", "VerdictNotClean", given)
+    yield from _of_clients([one for one in pair["clients"] if not one["is_gone"]])
     for state, level, alert, one_is, many_are in _DOWN:
         if down := [one for one in pair["entities"] if one["state"] == state]:
             names = _names([one["path"] for one in down])
@@ -173,35 +158,34 @@ def _troubles(pair: Facts, *, now: float) -> Iterable[Facts]:
                 every = "All " if len(down) == len(pair["entities"]) else ""
                 text, why = f"{every}{len(down):,} entities {many_are}", f"{names}: {why}"
             since = min((one["since"] for one in down if one["since"]), default=None)
-            yield say(level, text, alert, why, since=since)
-    for text, alert, since in _stranded(pair, now):
-        yield say("warn", text, alert, since=since)
-    yield from _of_messages(pair, say)
+            yield _say(level, text, alert, why, since=since)
+    yield from _stranded(pair, now)
+    yield from _of_messages(pair)
     if gone := [one for one in pair["clients"] if one["is_gone"]]:
         theirs = "its client" if len(gone) == 1 else "their clients"
         text = f"{_names([one['id'] for one in gone])} ended without closing {theirs}"
-        yield say("warn", text, "ClientGone")
+        yield _say("warn", text, "ClientGone")
     if blind := _blind(pair, now):
         errors = [pair["sources"][source]["error"] for source in blind]
         why = "; ".join(map(": ".join, zip(blind, errors, strict=True))) if blind[1:] else errors[0]
-        yield say("warn", f"Cannot be seen now: {', '.join(blind)}", "SourceBlind", why)
+        yield _say("warn", f"Cannot be seen now: {', '.join(blind)}", "SourceBlind", why)
 
 
-def _of_clients(running: Sequence[Facts], say: _Say) -> Iterable[Facts]:
+def _of_clients(running: Sequence[Facts]) -> Iterable[Facts]:
     def ids(clients: Sequence[Facts]) -> str:
         return _names([one["id"] for one in clients])
 
     if faulted := [one for one in running if one["fault"]]:
         text = f"Sends of {ids(faulted)} fail: {'it has' if len(faulted) == 1 else 'they have'} a fault"
-        yield say("bad", text, "PairFaulted", faulted[0]["fault"])
+        yield _say("bad", text, "PairFaulted", faulted[0]["fault"])
     if stranded := [one for one in running if one["queues"] and not one["usable"]]:
-        yield say("bad", f"No backlog queue takes messages of {ids(stranded)}", "NoRotationLeft")
+        yield _say("bad", f"No backlog queue takes messages of {ids(stranded)}", "NoRotationLeft")
     if unwritten := [one for one in running if one["records_lost"]]:
-        lost = _count(sum(one["records_lost"] for one in unwritten), "redirect record", "redirect records")
-        yield say("warn", f"{ids(unwritten)} could not write {lost}", "RecordsNotWritten")
+        lost = counted(sum(one["records_lost"] for one in unwritten), "redirect record", "redirect records")
+        yield _say("warn", f"{ids(unwritten)} could not write {lost}", "RecordsNotWritten")
     if unshipped := [one for one in running if one["shipping"] and one["shipping"]["last_error"]]:
         why = unshipped[0]["shipping"]["last_error"]
-        yield say("warn", f"Records of {ids(unshipped)} cannot be shipped", "RecordsNotShipped", why)
+        yield _say("warn", f"Records of {ids(unshipped)} cannot be shipped", "RecordsNotShipped", why)
 
 
 def _fullness(client: Facts) -> float:
@@ -209,29 +193,31 @@ def _fullness(client: Facts) -> float:
     return spool["bytes"] / spool["limit"] if spool and spool["limit"] and not client["is_gone"] else 0.0
 
 
-def _of_messages(pair: Facts, say: _Say) -> Iterable[Facts]:
+def _of_messages(pair: Facts) -> Iterable[Facts]:
     backlog, spool, verdict = pair["backlog"], pair["spool"], pair["verdict"]
     if backlog and (dead := backlog["dead_letters"]):
-        yield say("warn", f"{_count(dead, 'dead letter', 'dead letters')} in the backlog", "DeadLetters")
+        yield _say("warn", f"{counted(dead, 'dead letter', 'dead letters')} in the backlog", "DeadLetters")
     if backlog and (missing := len(backlog["missing"])):
-        text = _count(missing, "backlog queue is missing", "backlog queues are missing")
-        yield say("warn", text, "BacklogQueuesMissing")
+        text = counted(missing, "backlog queue is missing", "backlog queues are missing")
+        yield _say("warn", text, "BacklogQueuesMissing")
     if filling := [one for one in map(_fullness, pair["clients"]) if one > 0.5]:
         fullest = max(filling)
         text = f"The spool is {fullest:.0%} full" if fullest < _FULL else "The spool is full: sends fail"
-        yield say("bad", text, "SpoolFilling")
+        yield _say("bad", text, "SpoolFilling")
     if left := spool["bytes_left"]:
-        text = f"Clients that are gone have left {_count(left, 'byte', 'bytes')} in the spool"
-        yield say("warn", text, "SpoolLeft")
+        text = f"Clients that are gone have left {counted(left, 'byte', 'bytes')} in the spool"
+        yield _say("warn", text, "SpoolLeft")
     if spool["refused"] or spool["damaged"]:
-        refused = _count(spool["refused"], "refused message", "refused messages")
-        damaged = _count(spool["damaged"], "damaged part", "damaged parts")
-        yield say("warn", f"The spool keeps {refused} and {damaged}", "SpoolKeepsRefused")
+        refused = counted(spool["refused"], "refused message", "refused messages")
+        damaged = counted(spool["damaged"], "damaged part", "damaged parts")
+        yield _say("warn", f"The spool keeps {refused} and {damaged}", "SpoolKeepsRefused")
     if waiting := pair["drain"]["waiting"]:
-        text = _count(waiting, "message waits because its entity is", "messages wait because their entity is")
-        yield say("warn", f"{text} down", "PathsWaiting")
+        text = counted(
+            waiting, "message waits because its entity is", "messages wait because their entity is"
+        )
+        yield _say("warn", f"{text} down", "PathsWaiting")
     if verdict and not verdict["is_clean"] and not verdict["lost"]:
-        yield say("warn", "The last verdict is incomplete: records are missing", "VerdictNotClean")
+        yield _say("warn", "The last verdict is incomplete: records are missing", "VerdictNotClean")
 
 
 def _of_money(sums: Sequence[Facts], budget: Decimal) -> Iterable[Facts]:
@@ -239,11 +225,13 @@ def _of_money(sums: Sequence[Facts], budget: Decimal) -> Iterable[Facts]:
     total, per_hour, in_a_day = (
         sum((Decimal(one[name]) for one in sums), Decimal(0)) for name in ("total", "per_hour", "in_a_day")
     )
-    say, spent = _saying(""), f"{total:.2f} {sums[0]['currency']} are spent" if sums else ""
+    currency = sums[0]["currency"] if sums else ""
     if total > budget:
-        yield say("warn", f"{spent}, above the budget of {budget:.2f}", "BudgetSpent")
+        spent, allowed, _ = write_amounts(total, budget, total - budget)
+        yield _say("warn", f"{spent} {currency} are spent, above the budget of {allowed}", "BudgetSpent")
     elif any(one["is_outage"] for one in sums) and in_a_day > budget and per_hour > 0:
         hours = (budget - total) / per_hour
-        text = f"The outage passes the budget of {budget:.2f} in {hours:.1f} h"
-        why = f"{spent}, {per_hour:.2f} an hour, {in_a_day:.2f} in a day"
-        yield say("warn", text, "BudgetForecast", why)
+        text = f"The outage passes the budget of {write_money(budget)} in {hours:.1f} h"
+        spent, hourly, daily = map(write_money, (total, per_hour, in_a_day))
+        why = f"{spent} {currency} are spent, {hourly} an hour, {daily} in a day"
+        yield _say("warn", text, "BudgetForecast", why)

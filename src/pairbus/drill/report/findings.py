@@ -9,9 +9,10 @@ from html import escape
 from pairbus.charts.document import draw_legend, draw_table
 from pairbus.charts.time_axis import frame
 from pairbus.drill.result import Cost, CostLine, DrillResult, EntityResult, MessageFate
+from pairbus.plumbing.wording import counted, write_money
 
 from .summary import fates_of
-from .wording import count_of, write_money, write_seconds
+from .wording import write_seconds
 
 # Shown at once; more are folded.
 _MOST_SHOWN = 8
@@ -62,7 +63,7 @@ def _order(result: DrillResult) -> str:
     number = result.verdict.out_of_order
     if not number:
         return ""
-    return f'<p class="dim">{count_of(number, "message", "messages")} came out of order.</p>'
+    return f'<p class="dim">{counted(number, "message", "messages")} came out of order.</p>'
 
 
 def _entities(result: DrillResult) -> str:
@@ -108,7 +109,7 @@ def _unaccounted(result: DrillResult) -> str:
     rest = rows[_MOST_SHOWN:]
     if rest:
         more = draw_table(head, rest, caption="The others", style="words")
-        drawn += f"<details><summary>{count_of(len(rest), 'more id', 'more ids')}</summary>{more}</details>"
+        drawn += f"<details><summary>{counted(len(rest), 'more id', 'more ids')}</summary>{more}</details>"
     verdict = result.verdict
     total = verdict.sent - verdict.delivered + verdict.duplicated
     left = max(total, len(ids)) - len(rows)
@@ -128,7 +129,7 @@ def render_checks(result: DrillResult) -> str:
     kept = sum(check.passed for check in result.checks)
     return (
         '<section aria-labelledby="checks"><h2 id="checks">What was promised</h2>'
-        f'<p class="dim">{kept:,} of {count_of(len(result.checks), "promise", "promises")} kept.</p>'
+        f'<p class="dim">{kept:,} of {counted(len(result.checks), "promise", "promises")} kept.</p>'
         f'<ul class="checks">{items}</ul></section>'
     )
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from html import escape
 from importlib import resources
 
 from pairbus.charts.document import write_document
 from pairbus.drill.result import DrillResult
+from pairbus.plumbing.wording import counted, write_moment
 
 from .findings import render_bill, render_checks, render_fates, render_options
 from .summary import judge, key_figures, sum_up, tell_rest
 from .timeline import render_timeline
-from .wording import count_of, write_seconds
+from .wording import write_seconds
 
 # Promises that the verdict names; all are told further down.
 _MOST_NAMED = 3
@@ -90,7 +90,7 @@ def _broken_promises(result: DrillResult) -> str:
         return ""
     names = "; ".join(broken[:_MOST_NAMED])
     more = f"; and {len(broken) - _MOST_NAMED:,} more" if len(broken) > _MOST_NAMED else ""
-    kept = f"{len(broken):,} of {count_of(len(result.checks), 'promise', 'promises')}"
+    kept = f"{len(broken):,} of {counted(len(result.checks), 'promise', 'promises')}"
     return f'<p class="why"><b>{kept} not kept:</b> {escape(names)}{more}.</p>'
 
 
@@ -106,11 +106,7 @@ def _notes(result: DrillResult) -> str:
 
 def _foot(result: DrillResult, now: float) -> str:
     return (
-        f'<footer class="dim">{render_options(result)}<p>Run {_moment(result.began)} UTC for '
+        f'<footer class="dim">{render_options(result)}<p>Run {write_moment(result.began)} UTC for '
         f"{write_seconds(result.seconds)}, seed {result.seed}, Pairbus {escape(result.version)}. Page made "
-        f"{_moment(now)} UTC.</p></footer>"
+        f"{write_moment(now)} UTC.</p></footer>"
     )
-
-
-def _moment(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pairbus.drill.result import DrillResult, FaultSpan, StateSpan
+from pairbus.plumbing.wording import counted
 
-from .wording import count_of, name_state, write_rate, write_seconds, write_sum
+from .wording import name_state, write_rate, write_seconds, write_sum
 
 # How scenarios call the namespace whose faults bring no failover.
 _SECONDARY = "secondary"
@@ -39,7 +40,7 @@ def sum_up(result: DrillResult) -> list[str]:
     outage = find_outage(result)
     through = f" through {_outage_words(outage)}" if outage else ""
     return [
-        f"{count_of(verdict.sent, 'message', 'messages')} sent{through}.",
+        f"{counted(verdict.sent, 'message', 'messages')} sent{through}.",
         f"{verdict.delivered:,} arrived.",
         "None lost." if verdict.is_clean else f"{verdict.lost:,} lost.",
     ]
@@ -56,7 +57,7 @@ def _exceptions(result: DrillResult) -> Iterator[str]:
     if verdict.duplicated:
         yield f"{verdict.duplicated:,} arrived more than once"
     if verdict.waiting:
-        yield f"{verdict.waiting:,} still {'waits' if verdict.waiting == 1 else 'wait'} in the backlog"
+        yield f"{counted(verdict.waiting, 'still waits', 'still wait')} in the backlog"
     if verdict.dead_lettered:
         yield f"{verdict.dead_lettered:,} dead-lettered"
     if verdict.refused:

@@ -9,6 +9,7 @@ from pairbus.charts.areas import Layer, Slots, draw_areas
 from pairbus.charts.document import draw_legend
 from pairbus.charts.time_axis import TimeAxis, draw_axis, pick_seconds
 from pairbus.drill.result import DrillResult, Sample
+from pairbus.plumbing.wording import counted
 
 from .lanes import (
     STATES,
@@ -20,7 +21,7 @@ from .lanes import (
     is_troubled,
 )
 from .series import levels_of, make_slots, rates_of, sums_of
-from .wording import count_of, write_rate, write_seconds
+from .wording import write_rate, write_seconds
 
 # More lanes than these are folded away, so that the charts stay near the faults that explain them.
 _MOST_LANES = 10
@@ -98,7 +99,7 @@ def _fold(rows: Sequence[str], most: int, words: tuple[str, str]) -> str:
         return "".join(shown)
     return (
         "".join(shown)
-        + f"<details><summary>{count_of(len(rest), f'more {words[0]}', f'more {words[1]}')}</summary>"
+        + f"<details><summary>{counted(len(rest), f'more {words[0]}', f'more {words[1]}')}</summary>"
         + "".join(rest)
         + "</details>"
     )

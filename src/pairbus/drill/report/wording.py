@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
+from pairbus.plumbing.wording import write_money
 
-def count_of(number: int, one: str, many: str) -> str:
-    """`1 message`, `2,310 messages`."""
-    return f"{number:,} {one if number == 1 else many}"
+_CENT = Decimal("0.01")
 
 
 def write_seconds(seconds: float) -> str:
@@ -27,23 +26,10 @@ def write_rate(rate: float) -> str:
     return f"{rate:,.1f}/s" if 0 < rate < 9.95 else f"{rate:,.0f}/s"
 
 
-def write_money(amount: str) -> str:
-    """A decimal number as people read it: cents for whole sums, two figures of what is less than a cent."""
-    try:
-        value = Decimal(amount)
-    except InvalidOperation:
-        return amount
-    if not value.is_finite():
-        return amount
-    if value == 0 or abs(value) >= 1:
-        return f"{value:,.2f}"
-    return f"{value:.{max(2, 1 - value.adjusted())}f}"
-
-
 def write_sum(amount: str) -> str:
-    """The same for a reader in a hurry: what is less than a cent is just that."""
-    written = write_money(amount)
-    return "< 0.01" if written.startswith("0.00") and written != "0.00" else written
+    """Money for a reader in a hurry: what is less than a cent is just that."""
+    value = Decimal(amount)
+    return "< 0.01" if 0 < value < _CENT else write_money(value)
 
 
 def name_state(state: str) -> str:
