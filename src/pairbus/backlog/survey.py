@@ -6,7 +6,6 @@ A peek locks nothing and shows messages in every state. It costs an operation a 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from pairbus import words
@@ -17,7 +16,7 @@ from pairbus.pairing.names import id_text
 from pairbus.pump.browsing import browse
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import PumpPair
-from pairbus.pump.pump import open_transport
+from pairbus.pump.pump import opened_transport
 from pairbus.pump.transport import Peeked, Transport
 from pairbus.pump.unwrapping import open_envelope, read_postmark
 from pairbus.wire.errors import TransportError
@@ -53,25 +52,17 @@ async def survey_queues(
     dead_letters: bool = True,
 ) -> AsyncGenerator[MessageSighting, None]:
     """All messages of these queues, page by page; a missing queue counts as empty."""
-    async with _secondary(pair, options) as transport:
+    async with opened_transport(pair.secondary.resolve(), options) as transport:
         for queue in queues:
             for path, is_dead in ((queue, False), (f"{queue}/{words.DEAD_LETTER_QUEUE}", True)):
                 if not (dead_letters if is_dead else active):
                     continue
-                async for one in _peek_all(transport, path):
+                async for one in peek_all(transport, path):
                     yield _sight(one, queue, is_dead=is_dead, options=options, now=now)
 
 
-@asynccontextmanager
-async def _secondary(pair: PumpPair, options: PumpOptions) -> AsyncIterator[Transport]:
-    transport = open_transport(pair.secondary.resolve(), options)
-    try:
-        yield transport
-    finally:
-        await transport.close()
-
-
-async def _peek_all(transport: Transport, path: str) -> AsyncIterator[Peeked]:
+async def peek_all(transport: Transport, path: str) -> AsyncIterator[Peeked]:
+    """The messages of an entity in whatever state; a missing one has none."""
     source = transport.source(path)
     try:
         async for page in browse(source):

@@ -17,7 +17,6 @@ from pairbus.dashboard.server import Serving, serving
 from pairbus.dashboard.watched import LookPace, Watched, WatchedPair
 from pairbus.plumbing.files import SECRET, publish
 from pairbus.portal import Portal
-from pairbus.pump.pair import PumpPair
 
 if TYPE_CHECKING:
     from pairbus.cost.sheet import PriceSheet
@@ -53,10 +52,7 @@ def watch_live(port: int, sheet: PriceSheet) -> Onlooker:
 
 
 def _watched(stage: DrillStage, state: Path, ready_file: Path, sheet: PriceSheet) -> Watched:
-    pair = PumpPair.from_connection_strings(
-        stage.primary.connection_string, stage.secondary.connection_string
-    )
-    backlog = Backlog(pair=pair, count=len(stage.backlog_queues))
+    backlog = Backlog(pair=stage.pair, count=len(stage.backlog_queues))
     return Watched(
         pairs=[WatchedPair(name=_NAME, state_dir=state, backlog=backlog)],
         ready_file=ready_file,

@@ -28,7 +28,7 @@ from pairbus.plumbing.json_text import parse_json
 from pairbus.plumbing.ranges import ranges_of
 from pairbus.pump.judgement import Remedy, judge
 from pairbus.pump.options import PumpOptions
-from pairbus.pump.pump import open_transport
+from pairbus.pump.pump import opened_transport
 from pairbus.pump.transport import BacklogSource, Destination, Peeked, Transport, Unit
 from pairbus.pump.unwrapping import read_postmark
 from pairbus.sdk.sessions import purge_session
@@ -56,13 +56,11 @@ class MessagePlace:
     @asynccontextmanager
     async def reached(self) -> AsyncIterator[Transport]:
         """The namespace, for as long as the block runs; what goes wrong is told in words."""
-        transport = open_transport(self.namespace.for_transport().resolve(), PumpOptions())
         try:
-            yield transport
+            async with opened_transport(self.namespace.for_transport().resolve(), PumpOptions()) as transport:
+                yield transport
         except TransportError as error:
             raise in_words(error, self) from None
-        finally:
-            await transport.close()
 
     def __str__(self) -> str:
         return f"{self.path} of {self.namespace.name}"

@@ -17,7 +17,6 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,14 +30,13 @@ from .audit import audit
 from .bill import sum_up_cost, terms_of
 from .checks import Evidence
 from .engines import PumpEngine
-from .messages import Resting
 from .picture import Display, DrillPicture
 from .receiver import Receiver
 from .recorder import Recorder
 from .remains import peek_backlog, peek_primary, read_redirects, read_spool
 from .result import Cost, DrainRun, DrillResult, FaultSpan
 from .scenario import EntityPlan, Scenario
-from .stage import DrillStage, count_messages, describe_fault
+from .stage import DrillStage, describe_fault
 from .writeup import write_up
 
 if TYPE_CHECKING:
@@ -381,7 +379,9 @@ class Conductor:
 
     async def _gather_evidence(self) -> Evidence:
         redirects = await asyncio.to_thread(read_redirects, self._state)
-        backlog, primary = await self._peek()
+        stage = self._stage
+        backlog = await peek_backlog(stage.pair, stage.backlog_queues, now=self._clock.now())
+        primary = await peek_primary(stage.pair, self._scenario.entities)
         spooled = await asyncio.to_thread(read_spool, self._state)
         resting = [*backlog, *primary, *spooled]
         sent = self._applications.account(resting, redirects)
@@ -406,17 +406,6 @@ class Conductor:
             knows_states=self._applications.tells_states,
             knows_order=any(one.session is not None for one in sent),
         )
-
-    async def _peek(self) -> tuple[list[Resting], list[Resting]]:
-        """What lies in the backlog, and on the primary."""
-        stage = self._stage
-        backlog = peek_backlog(
-            stage.secondary.connection_string, stage.backlog_queues, partial(count_messages, stage.secondary)
-        )
-        primary = peek_primary(
-            stage.primary.connection_string, self._scenario.entities, partial(count_messages, stage.primary)
-        )
-        return await backlog, await primary
 
     async def _bill(self) -> Cost:
         report = await self._engine.bill(

@@ -64,11 +64,9 @@ class PumpEngine:
 
     name = "pump"
 
-    def __init__(
-        self, state: Path, *, primary: str, secondary: str, queues: Sequence[str], max_rate: float | None
-    ) -> None:
+    def __init__(self, state: Path, *, pair: PumpPair, queues: Sequence[str], max_rate: float | None) -> None:
         self._records = records_dir(state)
-        self._pair = PumpPair.from_connection_strings(primary, secondary)
+        self._pair = pair
         self._queues = queues
         self._options = pump_options(max_rate, drain=True)
         self.moved = 0

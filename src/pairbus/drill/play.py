@@ -92,13 +92,10 @@ def _state_dir(given: Path | None) -> Iterator[Path]:
 
 
 def _open_engine(scenario: Scenario, stage: DrillStage, state: Path, *, on_spark: bool) -> Engine:
-    primary, secondary = stage.primary.connection_string, stage.secondary.connection_string
     rate = scenario.syphon.max_rate
     if not on_spark:
-        return PumpEngine(
-            state, primary=primary, secondary=secondary, queues=stage.backlog_queues, max_rate=rate
-        )
+        return PumpEngine(state, pair=stage.pair, queues=stage.backlog_queues, max_rate=rate)
     from .spark_engine import SparkEngine  # late: whoever drills without Spark need not have it
 
-    export_namespaces(primary, secondary)
+    export_namespaces(stage.primary.connection_string, stage.secondary.connection_string)
     return SparkEngine(state, queues=len(stage.backlog_queues), max_rate=rate)

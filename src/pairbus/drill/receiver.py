@@ -39,22 +39,6 @@ _CLOSE_LIMIT = 2.0
 _LOST = (ServiceBusError, OSError, TimeoutError, ValueError, AttributeError)
 
 
-def open_client(connection_string: str) -> ServiceBusClient:
-    """A plain client of the SDK that does not retry: whoever has it sees what happens."""
-    return ServiceBusClient.from_connection_string(
-        connection_string, **with_shared_context({"retry_total": 0})
-    )
-
-
-def open_receiver(
-    client: ServiceBusClient, plan: EntityPlan, node: str, **options: Any
-) -> ServiceBusReceiver:
-    """A receiver of a node, with these options of the SDK."""
-    if plan.kind == "queue":
-        return client.get_queue_receiver(plan.path, **options)
-    return client.get_subscription_receiver(plan.path, node.rpartition("/")[2], **options)
-
-
 class Receiver:
     """Receives from one node until it is stopped."""
 
@@ -83,7 +67,10 @@ class Receiver:
     async def run(self) -> None:
         """Receive, and connect anew whenever the line is lost."""
         while not self._stopped.is_set():
-            client = open_client(self._connection_string)
+            # It does not retry by itself: whoever has it sees what happens.
+            client = ServiceBusClient.from_connection_string(
+                self._connection_string, **with_shared_context({"retry_total": 0})
+            )
             try:
                 await self._serve(client)
             except _LOST as error:
@@ -111,7 +98,10 @@ class Receiver:
             options |= {"session_id": NEXT_AVAILABLE_SESSION, "max_wait_time": _SESSION_PATIENCE}
         elif self._session is not None:
             options["session_id"] = self._session
-        return open_receiver(client, self._plan, self._node, **options)
+        path = self._plan.path
+        if self._plan.kind == "queue":
+            return client.get_queue_receiver(path, **options)
+        return client.get_subscription_receiver(path, self._node.rpartition("/")[2], **options)
 
     async def _take(self, receiver: ServiceBusReceiver) -> None:
         """Take what comes; one that takes any session, only for a while."""

@@ -3,108 +3,68 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-from azure.servicebus import ServiceBusReceivedMessage, ServiceBusSubQueue
-from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
-
+from pairbus.backlog.survey import peek_all, survey_queues
 from pairbus.client.state.directory import records_dir, spool_dir
 from pairbus.client.state.records import KIND as REDIRECTS
 from pairbus.client.state.records import UNKNOWN
 from pairbus.client.state.spool_survey import list_waiting
 from pairbus.ledger.segment import adopt_segments, closed_segments, read_segment
-from pairbus.pairing.envelope import ALIAS_PATH
-from pairbus.pairing.names import path_key
-from pairbus.words import DEAD_LETTER_QUEUE
+from pairbus.pairing.names import id_text, path_key
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair
+from pairbus.pump.pump import opened_transport
+from pairbus.pump.transport import Peeked
+from pairbus.words import DEAD_LETTER_QUEUE, REASON
 
 from .messages import Resting
-from .receiver import open_client, open_receiver
 from .scenario import EntityPlan
 
-#: How many messages lie at a path. What is empty is not looked at: a link takes the SDK a second.
-CountHeld = Callable[[str], int]
-
-_AT_ONCE = 500
 # Far longer than a look at all queues takes; a deadline so that nothing waits for ever.
 _LIMIT = 60.0
 
 
-async def peek_primary(
-    connection_string: str, entities: Sequence[EntityPlan], held: CountHeld
-) -> list[Resting]:
+async def peek_primary(pair: PumpPair, entities: Sequence[EntityPlan]) -> list[Resting]:
     """What lies at the nodes of the primary, and in their dead letters."""
     found: list[Resting] = []
-    async with _client(connection_string) as client:
+    async with asyncio.timeout(_LIMIT), opened_transport(pair.primary.resolve(), PumpOptions()) as transport:
         for plan in entities:
             for node in plan.nodes:
-                if held(node):
-                    for receiver in await _receivers(client, plan, node):
-                        found += [_resting(one, plan.path, node) for one in await _peek(receiver)]
-                if held(f"{node}/{DEAD_LETTER_QUEUE}"):
-                    dead = open_receiver(client, plan, node, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
-                    found += [_resting(one, plan.path, node, is_dead=True) for one in await _peek(dead)]
+                found += [_resting(one, plan.path, node) async for one in peek_all(transport, node)]
+                dead = peek_all(transport, f"{node}/{DEAD_LETTER_QUEUE}")
+                found += [_resting(one, plan.path, node, is_dead=True) async for one in dead]
     return found
 
 
-async def peek_backlog(connection_string: str, queues: Sequence[str], held: CountHeld) -> list[Resting]:
-    """What lies in the backlog queues, and in their dead letters."""
-    found: list[Resting] = []
-    async with _client(connection_string) as client:
-        for queue in queues:
-            for part in (None, ServiceBusSubQueue.DEAD_LETTER):
-                if held(f"{queue}/{DEAD_LETTER_QUEUE}" if part else queue):
-                    there = await _peek(client.get_queue_receiver(queue, sub_queue=part))
-                    is_dead = part is not None
-                    found += [_resting(one, _destination(one), queue, is_dead=is_dead) for one in there]
-    return found
-
-
-@asynccontextmanager
-async def _client(connection_string: str) -> AsyncIterator[ServiceBusClient]:
-    async with asyncio.timeout(_LIMIT), open_client(connection_string) as client:
-        yield client
-
-
-async def _receivers(client: ServiceBusClient, plan: EntityPlan, node: str) -> list[ServiceBusReceiver]:
-    """A receiver for the node, or one for each session that has messages there."""
-    if not plan.sessions:
-        return [open_receiver(client, plan, node)]
-    name = node.rpartition("/")[2]
-    listed = (
-        client.list_queue_sessions(plan.path)
-        if plan.kind == "queue"
-        else client.list_subscription_sessions(plan.path, name)
-    )
-    return [open_receiver(client, plan, node, session_id=session) async for session in listed]
-
-
-async def _peek(receiver: ServiceBusReceiver) -> list[ServiceBusReceivedMessage]:
-    found: list[ServiceBusReceivedMessage] = []
-    start = 1
-    async with receiver:
-        while messages := await receiver.peek_messages(max_message_count=_AT_ONCE, sequence_number=start):
-            found += messages
-            start = (messages[-1].sequence_number or 0) + 1
-    return found
-
-
-def _resting(message: ServiceBusReceivedMessage, path: str, place: str, *, is_dead: bool = False) -> Resting:
+def _resting(one: Peeked, path: str, node: str, *, is_dead: bool = False) -> Resting:
     return Resting(
-        message_id=str(message.message_id),
+        message_id=id_text(one.sections.properties.message_id),
         path=path,
-        place=f"the dead letters of {place}" if is_dead else place,
+        place=_place(node, is_dead=is_dead),
         is_dead=is_dead,
-        reason=message.dead_letter_reason or "" if is_dead else "",
+        reason=str(one.sections.application_properties.get(REASON) or ""),
     )
 
 
-def _destination(message: ServiceBusReceivedMessage) -> str:
-    for name, value in (message.application_properties or {}).items():
-        if (name.decode() if isinstance(name, bytes) else name) == ALIAS_PATH:
-            return value.decode() if isinstance(value, bytes) else str(value)
-    return ""
+async def peek_backlog(pair: PumpPair, queues: Sequence[str], *, now: float) -> list[Resting]:
+    """What lies in the backlog queues, and in their dead letters."""
+    async with asyncio.timeout(_LIMIT):
+        return [
+            Resting(
+                message_id=one.message_id,
+                path=one.path,
+                place=_place(one.queue, is_dead=one.is_dead),
+                is_dead=one.is_dead,
+                reason=one.reason or "",
+            )
+            async for one in survey_queues(pair, queues, PumpOptions(), now=now)
+        ]
+
+
+def _place(queue: str, *, is_dead: bool) -> str:
+    return f"the dead letters of {queue}" if is_dead else queue
 
 
 def read_spool(state: Path) -> list[Resting]:

@@ -14,6 +14,7 @@ from pairbus.broker import Broker, NamespaceHandle, QueueSettings, SubscriptionS
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.faults.plan import CLEAR, FaultStep
 from pairbus.pairing.names import backlog_queue_names
+from pairbus.pump.pair import PumpPair
 
 from .result import FaultSpan
 from .scenario import PRIMARY, SECONDARY, EntityPlan, Scenario
@@ -60,6 +61,13 @@ class DrillStage:
     def secondary(self) -> NamespaceHandle:
         return self._broker[SECONDARY_NAME]
 
+    @property
+    def pair(self) -> PumpPair:
+        """Both namespaces, for our own AMQP."""
+        return PumpPair.from_connection_strings(
+            self.primary.connection_string, self.secondary.connection_string
+        )
+
     def side(self, name: str) -> NamespaceHandle:
         """A namespace by the word that a scenario has for it."""
         return {PRIMARY: self.primary, SECONDARY: self.secondary}[name]
@@ -86,9 +94,7 @@ class DrillStage:
 
     async def backlog_depth(self) -> int:
         """How many messages lie in the backlog queues, dead letters aside."""
-        return await _aside(
-            lambda: sum(count_messages(self.secondary, queue) for queue in self.backlog_queues)
-        )
+        return await _aside(lambda: sum(_count(self.secondary, queue) for queue in self.backlog_queues))
 
     async def has_backlog(self) -> bool:
         """Whether any client has made the backlog queues."""
@@ -105,11 +111,10 @@ class DrillStage:
     async def primary_depth(self) -> int:
         """How many messages lie at the nodes of the primary, dead letters aside."""
         nodes = [node for plan in self.scenario.entities for node in plan.nodes]
-        return await _aside(lambda: sum(count_messages(self.primary, node) for node in nodes))
+        return await _aside(lambda: sum(_count(self.primary, node) for node in nodes))
 
 
-def count_messages(side: NamespaceHandle, path: str) -> int:
-    """How many messages lie at a path; none at one that there is not."""
+def _count(side: NamespaceHandle, path: str) -> int:
     try:
         return side.message_count(path)
     except Refused:  # no client has made it yet

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
@@ -51,6 +51,16 @@ def open_transport(side: ResolvedSide, options: PumpOptions) -> Transport:
 
         return SdkTransport(side, timeout=options.send_timeout)
     return AmqpTransport(side.place(), side.tokens(), timeout=options.send_timeout)
+
+
+@contextlib.asynccontextmanager
+async def opened_transport(side: ResolvedSide, options: PumpOptions) -> AsyncIterator[Transport]:
+    """The same, closed at the end of the block."""
+    transport = open_transport(side, options)
+    try:
+        yield transport
+    finally:
+        await transport.close()
 
 
 class Pump:
