@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.toml_tables import Mistake, write_heading
 
+from .certificates import find_trouble
 from .config import Config, ConfigReading, PairConfig
 from .pairs import endpoint_of_side, parse_side
 from .prices import choose_sheet
@@ -89,8 +89,8 @@ class _PairReview:
 
     def _files(self) -> Iterator[Remark]:
         certificate, state = self.pair.certificate, self.pair.state_dir
-        if certificate is not None and (trouble := _trouble_with(certificate)) is not None:
-            yield self._error(f"certificate: {certificate} {trouble}")
+        if certificate is not None and (trouble := find_trouble(certificate)) is not None:
+            yield self._error(f"certificate: {certificate}: {trouble}")
         if state is not None and state.exists() and not state.is_dir():
             yield self._error(f"state_dir: {state} is not a directory")
 
@@ -104,15 +104,3 @@ class _PairReview:
     def _remark(self, severity: Literal["error", "warning"], text: str) -> Remark:
         place = write_heading(("pairs", self.pair.name))
         return Remark(severity=severity, place=place, text=text, pair=self.pair.name)
-
-
-def _trouble_with(certificate: Path) -> str | None:
-    import ssl  # late: most pairs have no certificate of their own
-
-    if not certificate.is_file():
-        return "does not exist"
-    try:
-        ssl.create_default_context(cafile=str(certificate))
-    except OSError as error:  # SSLError is one
-        return f"cannot be used: {error}; it has to hold certificates in PEM"
-    return None

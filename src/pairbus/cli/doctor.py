@@ -31,6 +31,7 @@ from pairbus import __version__
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.os_reason import os_reason
 
+from .certificates import find_trouble
 from .colours import coloured
 from .exit_codes import FOUND, UNREACHABLE
 from .group import examples
@@ -180,17 +181,13 @@ async def _look_at_pair(settings: PairSettings) -> list[Symptom]:
 
 def _look_at_certificate(file: Path) -> tuple[ssl.SSLContext, Symptom]:
     """How to reach the sides with it. If it is none, whether they can be reached is asked without."""
-    what = "certificate"
-    try:
+    what, trouble = "certificate", find_trouble(file)
+    if trouble is None:
         return ssl.create_default_context(cafile=str(file)), Symptom(what, "ok", str(file))
-    except ssl.SSLError:
-        problem = "there is no certificate in it, in the form PEM"
-    except OSError as error:
-        problem = error.strerror or str(error)
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     remedy = "name the certificate of the issuer as certificate in pairbus.toml"
-    return context, Symptom(what, "error", f"{file}: {problem}", remedy)
+    return context, Symptom(what, "error", f"{file}: {trouble}", remedy)
 
 
 def _look_at_place(place: RecordPlace) -> Symptom:
