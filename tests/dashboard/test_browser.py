@@ -170,7 +170,7 @@ def seen(request: pytest.FixtureRequest, report: Report) -> Any:
 
 
 def test_sign_in(seen: str) -> None:
-    assert seen.endswith("/#/overview")
+    assert seen.endswith("/#/")
     assert TOKEN not in seen
 
 

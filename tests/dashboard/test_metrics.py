@@ -466,6 +466,12 @@ def test_a_budget_is_that_of_all_pairs() -> None:
     assert said["text"] == "12.00 USD are spent, above the budget of 10.00"
 
 
+def test_without_a_pair_nothing_is_said_about_messages() -> None:
+    found = headline([], budget=None, now=0.0)
+    assert (found["level"], found["said"]) == ("good", [])
+    assert found["safety"] == "Only embedded namespaces are watched: --pair NAME shows a pair beside them."
+
+
 def test_a_pair_that_nobody_has_seen_yet_is_no_alarm() -> None:
     pair = picture_pair(PAIR, {}, own=IDLE)
     found = headline([pair], budget=None, now=0.0)

@@ -230,6 +230,18 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
+def test_what_could_not_be_judged_is_not_told_as_broken() -> None:
+    result = make_result()
+    late = replace(result.checks[0], passed=False, inconclusive=True)
+    result = replace(result, checks=(late, *(replace(one, passed=True) for one in result.checks[1:])))
+    page = render_drill(result, now=BEGAN)
+    assert '<div class="verdict doubt"><b class="mark">? Inconclusive</b>' in page
+    assert '<li class="doubt"><b class="mark">? inconclusive</b>' in page
+    text = words_of(result)
+    assert f"1 of 5 promises not to be judged, since the machine was late: {late.name}." in text
+    assert "not kept" not in text
+
+
 @pytest.mark.parametrize("theme", colours(), ids=["light", "dark"])
 def test_text_and_marks_stand_out_from_their_ground(theme: dict[str, str]) -> None:
     """WCAG 2, level AA: 4.5 for text, 3 for marks, unless a word or a height says it too."""
@@ -240,7 +252,8 @@ def test_text_and_marks_stand_out_from_their_ground(theme: dict[str, str]) -> No
 
     text = [("ink", "paper"), ("dim", "paper"), ("dim", "ground"), ("ink", "shade"), ("dim", "shade"),
             ("ink", "pass-ground"), ("pass", "pass-ground"), ("pass", "paper"), ("ink", "fail-ground"),
-            ("fail", "fail-ground"), ("fail", "paper"), ("on-bar", "backlog"), ("on-broken", "broken"),
+            ("fail", "fail-ground"), ("fail", "paper"), ("ink", "doubt-ground"), ("doubt", "doubt-ground"),
+            ("doubt", "paper"), ("on-bar", "backlog"), ("on-broken", "broken"),
             ("primary", "paper"), ("ink", "broken-light")]  # fmt: skip
     marks = [
         ("primary", "paper"),

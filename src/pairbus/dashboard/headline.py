@@ -57,6 +57,8 @@ def blinded(why: str) -> Facts:
 
 def _safety(pairs: Sequence[Facts], now: float) -> str:
     """Whether anything is lost, in a sentence."""
+    if not pairs:
+        return "Only embedded namespaces are watched: --pair NAME shows a pair beside them."
     lost = sum(pair["verdict"]["lost"] for pair in pairs if pair["verdict"])
     if lost:
         return "Keep all records as they are: they tell which messages are missing."

@@ -21,7 +21,7 @@ from pairbus.fault_kinds import KINDS
 from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import Side
-from pairbus.pump.pump import open_transport
+from pairbus.pump.pump import opened_transport
 from pairbus.pump.transport import BacklogSource, Peeked
 from pairbus.pump.unwrapping import read_postmark
 from pairbus.sdk.administration import ask, open_administration
@@ -29,6 +29,13 @@ from pairbus.sdk.administration import ask, open_administration
 _MOST_PEEKED = 50
 _LONGEST_BODY = 4096
 _LIMIT = 5.0
+# What is told of an entity, by the names that the SDK has for it.
+_COUNTS = {
+    "active": "active_message_count",
+    "scheduled": "scheduled_message_count",
+    "dead_letters": "dead_letter_message_count",
+    "bytes": "size_in_bytes",
+}
 
 
 async def read_broker(ready_file: Path) -> dict[str, Any]:
@@ -66,31 +73,21 @@ def _sum_operations(rows: list[dict[str, Any]]) -> dict[str, int]:
 
 
 async def _list_entities(connection_string: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    found = []
     async with open_administration(connection_string) as admin, asyncio.timeout(_LIMIT):
         async for queue in admin.list_queues_runtime_properties():
-            found.append(
-                {
-                    "path": queue.name,
-                    "kind": "queue",
-                    "active": queue.active_message_count or 0,
-                    "scheduled": queue.scheduled_message_count or 0,
-                    "dead_letters": queue.dead_letter_message_count or 0,
-                    "bytes": queue.size_in_bytes or 0,
-                }
-            )
+            found.append(_entity("queue", queue.name, queue))
         async for topic in admin.list_topics_runtime_properties():
-            found.append({"path": topic.name, "kind": "topic", "bytes": topic.size_in_bytes or 0})
+            found.append(_entity("topic", topic.name, topic))
             async for one in admin.list_subscriptions_runtime_properties(topic.name):
-                found.append(
-                    {
-                        "path": f"{topic.name}/Subscriptions/{one.name}",
-                        "kind": "subscription",
-                        "active": one.active_message_count or 0,
-                        "dead_letters": one.dead_letter_message_count or 0,
-                    }
-                )
+                found.append(_entity("subscription", f"{topic.name}/Subscriptions/{one.name}", one))
     return found
+
+
+def _entity(kind: str, path: str, runtime: Any) -> dict[str, Any]:
+    """An entity, with those of the counts that its kind has."""
+    counts = {name: getattr(runtime, of) or 0 for name, of in _COUNTS.items() if hasattr(runtime, of)}
+    return {"path": path, "kind": kind, **counts}
 
 
 async def peek(ready_file: Path, namespace: str, path: str, *, is_dead: bool = False) -> dict[str, Any]:
@@ -99,13 +96,12 @@ async def peek(ready_file: Path, namespace: str, path: str, *, is_dead: bool = F
     if namespace not in ready:
         raise ConfigurationError(f"there is no namespace {namespace!r} here")
     side = Side(connection_string=ready[namespace]["connection_string"])
-    transport = open_transport(side.resolve(), PumpOptions(send_timeout=_LIMIT))
-    source = transport.source(f"{path}/{words.DEAD_LETTER_QUEUE}" if is_dead else path)
-    try:
-        page = await ask(_peek_once(source), limit=2 * _LIMIT)
-    finally:
-        await source.close()
-        await transport.close()
+    async with opened_transport(side.resolve(), PumpOptions(send_timeout=_LIMIT)) as transport:
+        source = transport.source(f"{path}/{words.DEAD_LETTER_QUEUE}" if is_dead else path)
+        try:
+            page = await ask(_peek_once(source), limit=2 * _LIMIT)
+        finally:
+            await source.close()
     return {
         "namespace": namespace,
         "path": path,

@@ -43,7 +43,7 @@ function overview() {
       figure("Drain", rate ? `${number(Math.round(rate))} /s` : draining ? "running" : paused ? "paused" : "none", left.length ? `${duration(Math.max(...left))} left` : draining || paused ? "nothing moves now" : "no syphon is running"),
       figure("Dead letters", number(dead), dead ? "redrive them once the cause is mended" : "none"),
       figure("Spool", number(sum(pairs, pair => pair.spool.messages)), refused ? `${count(refused, "refused one is", "refused ones are")} kept` : damaged ? `${count(damaged, "damaged part is", "damaged parts are")} kept` : gone ? `${bytes(gone)} of clients that are gone` : "nothing is refused"),
-      figure("Money this month", spent(pairs), state.budget ? `budget ${Number(state.budget).toFixed(2)} a month` : "operations, transfer and base charge")),
+      figure("Money this month", spent(pairs), state.budget ? `budget ${amount(state.budget)} a month` : "operations, transfer and base charge")),
     pairs.map(pair => [
       title(pair),
       h("section", {}, h("h2", {}, "Entities"), entityTable(pair)),
@@ -60,7 +60,7 @@ function verdict() {
   const [first] = said;
   const is_running = state.pairs.some(pair => pair.clients.some(one => !one.is_gone));
   return h("div", { class: `headline ${level}`, role: "region", "aria-label": "What to know first" },
-    h("h1", {}, first ? [name(first), first.text, since(first)].join("") : is_running ? "All is well: no entity is down" : "No client is running"),
+    h("h1", {}, first ? [name(first), first.text, since(first)].join("") : is_running ? "All is well: no entity is down" : state.pairs.length ? "No client is running" : "No pair is watched"),
     h("p", { class: "safety" }, safety),
     said.length > 0 && h("ul", {}, said.map(one => h("li", { class: one.level }, h("span", {}, one.level === "bad" ? "act now" : "can wait"),
       h("div", { class: "text" }, one !== first && h("p", {}, name(one), one.text, since(one)), one.why && h("p", { class: "dim" }, one.why),
@@ -87,7 +87,7 @@ const title = pair => state.pairs.length > 1 && h("div", { class: "pair-name" },
 
 function spent(pairs) {
   const known = pairs.map(pair => pair.money).filter(Boolean);
-  return known.length ? `${sum(known, one => Number(one.total)).toFixed(2)} ${known[0].currency}` : "not known";
+  return known.length ? `${amount(sum(known, one => Number(one.total)))} ${known[0].currency}` : "not known";
 }
 
 function entityTable(pair) {
@@ -221,11 +221,11 @@ function moneyOf(pair) {
   const most = Math.max(...found.stages.map(one => one.units), 1);
   const digits = found.stages.some(one => amount(one.cost).length > Number(one.cost).toFixed(2).length) ? 6 : 2;
   return [h("section", {}, h("h2", {}, "So far"),
-    h("dl", { class: "figures" }, figure("Total", `${total.toFixed(2)} ${found.currency}`, `since ${moment(found.since)}`),
+    h("dl", { class: "figures" }, figure("Total", `${amount(total)} ${found.currency}`, `since ${moment(found.since)}`),
       figure("Base charge", `${amount(found.base)} ${found.currency}`, "of the namespaces, for these hours"),
       figure("Operations and transfer", `${amount(found.used)} ${found.currency}`, `${number(found.units)} billed operations`),
       figure("In outages", `${amount(found.in_outages)} ${found.currency}`, found.outages.length === 1 ? "one outage on record" : `${number(found.outages.length)} outages on record`)),
-    budget !== null && h("div", { class: "budget" }, h("h3", {}, `${(100 * total / budget).toFixed(1)} % of the budget of ${budget.toFixed(2)} ${found.currency}${state.pairs.length > 1 ? ", which all pairs share" : ""}`),
+    budget !== null && h("div", { class: "budget" }, h("h3", {}, `${(100 * total / budget).toFixed(1)} % of the budget of ${amount(budget)} ${found.currency}${state.pairs.length > 1 ? ", which all pairs share" : ""}`),
       bar(total / budget, total > budget ? "over" : "")),
     h("p", { class: "dim small" }, `A plain sum over the newest records, at the prices of ${found.prices_as_of}; the full bill, by hour and outage: `, h("code", {}, "pairbus cost report"), ".",
       found.unknown ? ` ${count(found.unknown, "operation has", "operations have")} an unknown outcome and no price.` : "")),
@@ -263,7 +263,7 @@ function namespaces() {
       !one.trouble && few(one.entities, each => each.path, some => table(`Entities of ${one.name}`, ["Entity", "<Kind", "Messages", "Scheduled", "Dead letters", "Bytes", ""], some.map(each => [
         each.path, each.kind, each.kind === "topic" ? "" : number(each.active), each.scheduled === undefined ? "" : number(each.scheduled), each.kind === "topic" ? "" : number(each.dead_letters),
         each.bytes === undefined ? "" : bytes(each.bytes),
-        each.kind === "topic" ? "" : h("button", { class: "slim", type: "button", "aria-label": `Look into ${each.path}`, "data-look": JSON.stringify({ namespace: one.name, path: each.path }) }, "Look")]))),
+        each.kind === "topic" ? "" : h("button", { class: "slim", type: "button", "aria-label": `Look into ${each.path}`, "data-look": JSON.stringify({ namespace: one.name, path: each.path }) }, "Look")]), { empty: "It has no entities yet." })),
       h("details", { "data-key": `operations ${one.name}` }, h("summary", {}, "Operations by kind"),
         table(`Operations counted by ${one.name}`, ["Kind", "Count"], Object.entries(one.operations).map(([kind, count]) => [kind, number(count)]))))),
   ];
@@ -342,8 +342,8 @@ function draw() {
   patch(main, h("main", {}, view()));
 }
 
-// The view that the address names, and the section of it.
-const place = () => (location.hash.replace("#/", "") || "overview").split("/");
+// The view that the address names, and the section of it. Without a pair there is nothing but namespaces to look at.
+const place = () => (location.hash.replace("#/", "") || (state?.pairs.length === 0 ? "namespaces" : "overview")).split("/");
 
 function reveal() {
   const section = document.getElementById(`alert-${place()[1]}`);
@@ -388,7 +388,7 @@ async function start() {
   const given = location.hash.match(/^#token=(.+)$/);
   if (given) {
     sessionStorage.setItem(KEY, decodeURIComponent(given[1]));
-    window.history.replaceState(null, "", location.pathname + "#/overview");
+    window.history.replaceState(null, "", location.pathname + "#/");
   }
   const token = sessionStorage.getItem(KEY);
   // Of other characters a header cannot be made, and no token has any.

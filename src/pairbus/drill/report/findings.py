@@ -11,7 +11,7 @@ from pairbus.charts.time_axis import frame
 from pairbus.drill.result import Cost, CostLine, DrillResult, EntityResult, MessageFate
 from pairbus.plumbing.wording import counted, write_money
 
-from .summary import fates_of
+from .summary import FAILED, SIGNS, fates_of
 from .wording import write_seconds
 
 # Shown at once; more are folded.
@@ -121,10 +121,10 @@ def render_checks(result: DrillResult) -> str:
     if not result.checks:
         return ""
     items = "".join(
-        f'<li class="{"pass" if check.passed else "fail"}"><b class="mark">'
-        f"{'✓' if check.passed else '✗'} {check.word}</b><span><b>{escape(check.name)}</b> "
+        f'<li class="{style}"><b class="mark">{sign} {check.word}</b><span><b>{escape(check.name)}</b> '
         f'<span class="dim">{escape(check.detail)}</span></span></li>'
         for check in sorted(result.checks, key=lambda check: check.passed)
+        for sign, style in [SIGNS.get(check.word, FAILED)]
     )
     kept = sum(check.passed for check in result.checks)
     return (

@@ -19,11 +19,12 @@ from rich.text import Text
 from pairbus.drill.picture import Display, DrillPicture, EntityPicture
 from pairbus.drill.result import DrillResult
 
-from .summary import judge, sum_up, tell_figures, tell_rest
+from .summary import FAILED, SIGNS, judge, sum_up, tell_figures, tell_rest
 from .trail import Trail, draw_spark
 from .wording import name_state, write_rate, write_seconds
 
 _STATES = {"healthy": "green", "suspect": "yellow", "failed over": "bold dark_orange", "faulted": "bold red"}
+_VERDICTS = {"pass": "green", "doubt": "yellow", "fail": "red"}
 _WORST = ("faulted", "failed over", "suspect")
 _ROUTES = {
     "primary": "dodger_blue1",
@@ -221,15 +222,16 @@ def _cut(line: Text) -> Text:
 
 def _verdict(result: DrillResult) -> Iterator[RenderableType]:
     word = judge(result)
-    style = "bold green" if word == "passed" else "bold red"
+    sign, kind = SIGNS.get(word, FAILED)
     yield Text()
-    line = Text(f"{'✓' if word == 'passed' else '✗'} {word.upper()}  ", style=style)
+    line = Text(f"{sign} {word.upper()}  ", style=f"bold {_VERDICTS[kind]}")
     line.append(" ".join(sum_up(result)), style="bold default")
     yield line
     if rest := tell_rest(result):
         yield Text(rest)
     for check in result.checks:
-        told = Text("✓ " if check.passed else "✗ ", style="green" if check.passed else "bold red")
+        sign, kind = SIGNS.get(check.word, FAILED)
+        told = Text(f"{sign} ", style=_VERDICTS[kind])
         told.append(f"{check.name}", style="default")
         told.append(f"  {check.detail}", style="dim not bold")
         # What failed is told to its end; what did not takes one line.

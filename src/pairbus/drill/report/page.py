@@ -16,7 +16,7 @@ from pairbus.drill.result import DrillResult
 from pairbus.plumbing.wording import counted, write_moment
 
 from .findings import render_bill, render_checks, render_fates, render_options
-from .summary import judge, key_figures, sum_up, tell_rest
+from .summary import FAILED, SIGNS, judge, key_figures, sum_up, tell_rest
 from .timeline import render_timeline
 from .wording import write_seconds
 
@@ -60,7 +60,7 @@ def render_drill(result: DrillResult, *, now: float, asked: Sequence[str] = ()) 
 
 def _head(result: DrillResult, asked: Sequence[str]) -> str:
     word = judge(result)
-    style, sign = ("pass", "✓") if word == "passed" else ("fail", "✗")
+    sign, style = SIGNS.get(word, FAILED)
     cards = "".join(
         f"<div><dt>{escape(figure.name)}</dt><dd><b>{escape(figure.value)}</b>"
         f'<span class="dim">{escape(figure.note)}</span></dd></div>'
@@ -85,13 +85,17 @@ def _head(result: DrillResult, asked: Sequence[str]) -> str:
 
 
 def _broken_promises(result: DrillResult) -> str:
-    broken = [check.name for check in result.checks if not check.passed]
-    if not broken:
-        return ""
-    names = "; ".join(broken[:_MOST_NAMED])
-    more = f"; and {len(broken) - _MOST_NAMED:,} more" if len(broken) > _MOST_NAMED else ""
-    kept = f"{len(broken):,} of {counted(len(result.checks), 'promise', 'promises')}"
-    return f'<p class="why"><b>{kept} not kept:</b> {escape(names)}{more}.</p>'
+    told = ""
+    for word, how in (
+        ("failed", "not kept"),
+        ("inconclusive", "not to be judged, since the machine was late"),
+    ):
+        broken = [check.name for check in result.checks if check.word == word]
+        names = "; ".join(broken[:_MOST_NAMED])
+        more = f"; and {len(broken) - _MOST_NAMED:,} more" if len(broken) > _MOST_NAMED else ""
+        of = f"{len(broken):,} of {counted(len(result.checks), 'promise', 'promises')}"
+        told += f'<p class="why"><b>{of} {how}:</b> {escape(names)}{more}.</p>' if broken else ""
+    return told
 
 
 def _notes(result: DrillResult) -> str:

@@ -10,6 +10,9 @@ from pairbus.plumbing.wording import counted
 
 from .wording import name_state, write_rate, write_seconds, write_sum
 
+#: What stands before a verdict, and the class of its colour; what is neither passed nor failed has neither.
+SIGNS = {"passed": ("✓", "pass"), "inconclusive": ("?", "doubt")}
+FAILED = ("✗", "fail")
 # How scenarios call the namespace whose faults bring no failover.
 _SECONDARY = "secondary"
 
