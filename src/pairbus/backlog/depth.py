@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
@@ -50,6 +51,17 @@ class BacklogDepth:
     @property
     def dead_letters(self) -> int:
         return sum(queue.dead_letters for queue in self.queues)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same for JSON."""
+        return {
+            "active": self.active,
+            "dead_letters": self.dead_letters,
+            "queues": [asdict(queue) for queue in self.queues],
+            "missing": list(self.missing),
+            "trouble": None if self.trouble is None else self.trouble.value,
+            "reason": self.reason,
+        }
 
 
 async def read_depth(

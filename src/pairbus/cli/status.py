@@ -74,7 +74,7 @@ class _Seen:
             "at": self.at,
             "clients": [dataclasses.asdict(client) for client in self.clients],
             "unreadable": self.unreadable,
-            "backlog": None if self.depth is None else _described(self.depth),
+            "backlog": None if self.depth is None else self.depth.to_dict(),
             "spool": {
                 "bytes_left": self.bytes_left,
                 "refused": [one.described() for one in self.refused],
@@ -131,14 +131,3 @@ async def _read_depth(settings: PairSettings) -> BacklogDepth:
     names = backlog_queue_names(settings.name, settings.options.backlog_queue_count)
     async with signed_in(settings) as pair:
         return await read_depth(pair.secondary.open_administration, names)
-
-
-def _described(depth: BacklogDepth) -> dict[str, Any]:
-    return {
-        "active": depth.active,
-        "dead_letters": depth.dead_letters,
-        "queues": [dataclasses.asdict(queue) for queue in depth.queues],
-        "missing": list(depth.missing),
-        "trouble": None if depth.trouble is None else depth.trouble.value,
-        "reason": depth.reason,
-    }

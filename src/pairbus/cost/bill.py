@@ -41,9 +41,6 @@ PLAIN = frozenset(stage for stage in Stage if stage.traits.look in (StageLook.NO
 #: Who does them there.
 PLAIN_ROLE: Role = "client"
 _DIGITS = Decimal(1).scaleb(-18)
-_MILLION = Decimal(10**6)
-_GB = Decimal(10**9)
-_TEN_THOUSAND = Decimal(10**4)
 _HOUR = 3600
 
 
@@ -216,11 +213,11 @@ def price_months(
     months: Mapping[str, Extent], sheet: PriceSheet, *, same_region: bool = False
 ) -> dict[str, MonthBill]:
     """What the operations of each month cost together, and so each of them."""
-    byte_price = _rounded(Decimal(0) if same_region else sheet.between_regions_per_gb / _GB)
-    write_price = _rounded(sheet.storage_writes_per_ten_thousand / _TEN_THOUSAND)
+    byte_price = _rounded(Decimal(0) if same_region else sheet.crossing_byte)
+    write_price = _rounded(sheet.storage_write)
     priced = {}
     for month, (amounts, first_hour, last_hour) in months.items():
-        cost = _cost_of(amounts.units, sheet)
+        cost = sheet.cost_of_operations(amounts.units)
         hours = (last_hour - first_hour) // _HOUR + 1
         base = sheet.standard_base_per_hour * hours
         priced[month] = MonthBill(
@@ -235,13 +232,9 @@ def price_months(
             store_cost=amounts.writes * write_price,
             hours=hours,
             base=base,
-            without_pair=base + _cost_of(amounts.plain, sheet),
+            without_pair=base + sheet.cost_of_operations(amounts.plain),
         )
     return priced
-
-
-def _cost_of(units: int, sheet: PriceSheet) -> Decimal:
-    return sheet.standard_operations.cost(Decimal(units) / _MILLION)
 
 
 def _rounded(price: Decimal) -> Decimal:

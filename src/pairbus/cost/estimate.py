@@ -51,9 +51,6 @@ SYPHON_PUTS = 240
 OUTAGE_PUTS = 720
 # What `bench.places` counts: 150 puts for 100,000 messages.
 MESSAGES_A_PUT = 650
-_TEN_THOUSAND = Decimal(10**4)
-_GB = Decimal(10**9)
-_MILLION = Decimal(10**6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +169,8 @@ def estimate(system: System, sheet: PriceSheet) -> Estimate:
     """What a month of the system costs, and what other ways would."""
     counted = _count(system)
     total = _operations(counted)
-    operations_cost = sheet.standard_operations.cost(Decimal(total) / _MILLION)
-    store_cost = _store_cost(system, sheet)
+    operations_cost = sheet.cost_of_operations(total)
+    store_cost = _store_writes(system) * sheet.storage_write
     return Estimate(
         currency=sheet.currency,
         as_of=sheet.as_of.isoformat(),
@@ -204,10 +201,10 @@ def _total(system: System, sheet: PriceSheet) -> Decimal:
     counted = _count(system)
     return (
         _base(system, sheet)
-        + sheet.standard_operations.cost(Decimal(_operations(counted)) / _MILLION)
+        + sheet.cost_of_operations(_operations(counted))
         + _connections_cost(system, sheet)
         + _bandwidth(counted, system, sheet)
-        + _store_cost(system, sheet)
+        + _store_writes(system) * sheet.storage_write
     )
 
 
@@ -294,10 +291,6 @@ def _store_writes(system: System) -> int:
     return round(of_pair) * system.pairs + -(-_redirected(system) // MESSAGES_A_PUT)
 
 
-def _store_cost(system: System, sheet: PriceSheet) -> Decimal:
-    return Decimal(_store_writes(system)) / _TEN_THOUSAND * sheet.storage_writes_per_ten_thousand
-
-
 def _idle_per_hour(system: System) -> int:
     return round(system.pairs * system.backlog_queues * 3600 / system.poll)
 
@@ -326,18 +319,14 @@ def _bandwidth(counted: dict[Stage, tuple[int, int]], system: System, sheet: Pri
         return Decimal(0)
     # Senders and syphon stand beside the primary: what is redirected crosses over and comes back.
     crossing = sum(size for stage, (_, size) in counted.items() if stage.traits.crosses)
-    return Decimal(crossing) / _GB * sheet.between_regions_per_gb
+    return crossing * sheet.crossing_byte
 
 
 def _alternatives(system: System, sheet: PriceSheet) -> tuple[Alternative, ...]:
     # Without a pair, what would be redirected is not sent, and so neither received nor billed.
     alone = _count_normal_way(_messages(system) - _redirected(system), system)
     plain = sum(operations for operations, _ in alone.values())
-    without = (
-        _base(system, sheet)
-        + sheet.standard_operations.cost(Decimal(plain) / _MILLION)
-        + _connections_cost(system, sheet)
-    )
+    without = _base(system, sheet) + sheet.cost_of_operations(plain) + _connections_cost(system, sheet)
     unit_hours = 24 * system.days * 2 * system.pairs
     return tell_alternatives(without, unit_hours, _messages(system) * system.size, sheet)
 
@@ -346,7 +335,7 @@ def tell_alternatives(
     without: Decimal, unit_hours: int, size: int, sheet: PriceSheet
 ) -> tuple[Alternative, ...]:
     """Without a pair, for so much; or Premium for so many unit hours, and with so many bytes replicated."""
-    replicated = Decimal(size) / _GB * sheet.geo_replication_per_gb
+    replicated = sheet.geo_replication_per_gb * size / 10**9
     premium = sheet.premium_unit_per_hour * unit_hours + replicated
     return (
         Alternative("no pairing", without, "one namespace, and nothing is sent while it is down"),

@@ -71,6 +71,19 @@ class PriceSheet:
     #: 0 in a sheet that says nothing of it.
     storage_writes_per_ten_thousand: Decimal = Decimal(0)
 
+    def cost_of_operations(self, number: int) -> Decimal:
+        """What so many of a month cost together: prices are graduated."""
+        return self.standard_operations.cost(Decimal(number) / 10**6)
+
+    @property
+    def crossing_byte(self) -> Decimal:
+        """What a byte costs between the regions."""
+        return self.between_regions_per_gb / 10**9
+
+    @property
+    def storage_write(self) -> Decimal:
+        return self.storage_writes_per_ten_thousand / 10**4
+
 
 def default_sheet() -> PriceSheet:
     """The sheet that comes with Pairbus."""

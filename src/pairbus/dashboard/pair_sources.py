@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -138,12 +137,7 @@ async def count_backlog(backlog: Backlog) -> dict[str, Any]:
     depth = await read_depth(lambda: administration(backlog.pair.secondary), names)
     if depth.trouble is not None:
         raise UnreachableError(f"{depth.trouble.value.replace('_', ' ')}: {depth.reason}")
-    return {
-        "active": depth.active,
-        "dead_letters": depth.dead_letters,
-        "queues": [dataclasses.asdict(queue) for queue in depth.queues],
-        "missing": list(depth.missing),
-    }
+    return depth.to_dict()
 
 
 async def look_into(backlog: Backlog, options: PumpOptions, *, now: float) -> dict[str, Any]:
