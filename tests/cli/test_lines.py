@@ -184,9 +184,15 @@ def play(tally: SendTally, route: RouteName, messages: int, *, error: Exception 
             raise error
 
 
-def test_the_tally_counts_what_was_taken_and_draws_now_and_then() -> None:
-    clock, terminal = ManualClock(), io.StringIO()
-    tally = SendTally(clock=clock.monotonic, terminal=terminal)
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_tally_counts_what_was_taken_and_draws_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, terminal = ManualClock(), Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    tally = SendTally(clock=clock.monotonic)
     assert str(tally) == "0 sent"
     play(tally, "primary", 1500)
     play(tally, "primary", 100, error=ValueError())

@@ -6,20 +6,33 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: Back to the beginning of the line, and what stood there away.
-CLEAR_LINE = "\r\x1b[K"
+# Back to the beginning of the line, and what stood there away.
+_CLEAR_LINE = "\r\x1b[K"
+
+
+class DrawnLine:
+    """A line that is drawn again and again in its place; nothing where there is no terminal."""
+
+    def __init__(self) -> None:
+        self.is_seen = sys.stderr.isatty()
+
+    def draw(self, text: str, *, stays: str = "") -> None:
+        """Draw it anew, below what stays."""
+        if self.is_seen:
+            kept = f"{_CLEAR_LINE}{stays}\n" if stays else ""
+            sys.stderr.write(f"{kept}{_CLEAR_LINE}{text}")
+            sys.stderr.flush()
+
+    def take_away(self) -> None:
+        self.draw("")
 
 
 @contextmanager
 def working(text: str) -> Iterator[None]:
-    """Say what is going on while the block runs, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    sys.stderr.write(f"{CLEAR_LINE}{text} …")
-    sys.stderr.flush()
+    """Say what is going on while the block runs."""
+    line = DrawnLine()
+    line.draw(f"{text} …")
     try:
         yield
     finally:
-        sys.stderr.write(CLEAR_LINE)
-        sys.stderr.flush()
+        line.take_away()

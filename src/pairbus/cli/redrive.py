@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import sys
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from .exit_codes import INCOMPLETE
 from .group import examples
 from .numbers import DURATION, POSITIVE
 from .pairs import PairChoice, pair_options
-from .progress import CLEAR_LINE, working
+from .progress import DrawnLine, working
 from .shared_options import count_option, entities_option, extra_option
 from .suggestions import runnable
 from .tables import draw_table, json_option, tell
@@ -167,15 +166,10 @@ async def _redrive(chosen: ChosenBacklog, meant: DeadLetterChoice, max_rate: flo
 
 
 async def _tell(done: Redriven) -> None:
-    """A line that is drawn anew, on a terminal."""
-    if not sys.stderr.isatty():
-        return
+    line = DrawnLine()
     try:
-        while True:
-            moved = sum(done.by_path.values())
-            click.echo(
-                f"{CLEAR_LINE}{counted(moved, 'dead letter', 'dead letters')} put back …", err=True, nl=False
-            )
+        while line.is_seen:
+            line.draw(f"{counted(sum(done.by_path.values()), 'dead letter', 'dead letters')} put back …")
             await asyncio.sleep(_DRAWN_EVERY)
     finally:
-        click.echo(CLEAR_LINE, err=True, nl=False)
+        line.take_away()

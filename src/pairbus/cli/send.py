@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -82,7 +81,7 @@ def send(
     settings = choice.resolve()
     configure_logs(log_level, log_format)
     parse = partial(read_json_lines if json_lines else read_plain_lines, session=session)
-    tally = SendTally(clock=time.monotonic, terminal=sys.stderr if sys.stderr.isatty() else None)
+    tally = SendTally(clock=time.monotonic)
 
     async def work() -> None:
         async with signed_in(settings) as pair, pair.client([tally]) as client:

@@ -9,7 +9,6 @@ import dataclasses
 import json
 import re
 import signal
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,7 +28,7 @@ from .group import examples
 from .numbers import AT_LEAST_ONE, NOT_NEGATIVE, PORT, POSITIVE
 from .pairs import PairChoice, pair_options
 from .places import PLACE
-from .progress import CLEAR_LINE
+from .progress import DrawnLine
 from .shared_options import (
     all_pairs_option,
     count_option,
@@ -264,7 +263,7 @@ def _records_of(
 
 
 def _run(runner: Syphon, *, once: bool, as_json: bool, began: float) -> SyphonSummary:
-    show = _ProgressLine(draws=sys.stderr.isatty(), as_json=as_json and not sys.stderr.isatty())
+    show = _ProgressLine(as_json=as_json)
     told: tuple[str, ...] = ()
 
     def tell(summary: SyphonSummary) -> None:
@@ -317,8 +316,8 @@ def _stop_signals() -> Iterator[_StopSignals]:
 class _ProgressLine:
     """One line that is drawn again and again on a terminal; elsewhere plain lines, or lines of JSON."""
 
-    def __init__(self, *, draws: bool, as_json: bool) -> None:
-        self._draws = draws
+    def __init__(self, *, as_json: bool) -> None:
+        self._drawing = DrawnLine()
         self._as_json = as_json
         self._told_at = 0.0
         self._trouble: str | None = None
@@ -328,10 +327,8 @@ class _ProgressLine:
         # Its numbers change every second; that is no news.
         trouble = None if progress.trouble is None else re.sub(r"\d+", "", progress.trouble)
         is_news, self._trouble = trouble not in (None, self._trouble), trouble
-        if self._draws:
-            if is_news:
-                click.echo(f"{CLEAR_LINE}{progress.trouble}", err=True)
-            click.echo(f"{CLEAR_LINE}{self._line(progress)}", err=True, nl=False)
+        if self._drawing.is_seen:
+            self._drawing.draw(self._line(progress), stays=(progress.trouble or "") if is_news else "")
         elif is_news or now - self._told_at >= _PLAIN_PAUSE:
             self._told_at = now
             told = json.dumps(progress.to_dict()) if self._as_json else self._line(progress)
@@ -356,9 +353,8 @@ class _ProgressLine:
         return ", ".join(parts)
 
     def finish(self) -> None:
-        """Take the drawing away."""
-        if self._draws:
-            click.echo(CLEAR_LINE, err=True, nl=False)
+        """The drain is over."""
+        self._drawing.take_away()
 
 
 def _are_left(number: int) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any
 
 from pairbus.client.observers.observer import Observer, Undertaking
 
-from .progress import CLEAR_LINE
+from .progress import DrawnLine
 from .tables import per_second
 
 # How often the progress is drawn.
@@ -18,10 +18,10 @@ _PAUSE = 0.2
 class SendTally(Observer):
     """Counts the messages that were taken, each once: not again when the spool sends it on."""
 
-    def __init__(self, *, clock: Callable[[], float], terminal: TextIO | None) -> None:
+    def __init__(self, *, clock: Callable[[], float]) -> None:
         self._counts = {"primary": 0, "backlog": 0, "spool": 0}
         self._clock = clock
-        self._terminal = terminal
+        self._line = DrawnLine()
         self._began = clock()
         self._draws_at = self._began + _PAUSE
 
@@ -41,16 +41,13 @@ class SendTally(Observer):
     def _add(self, route: str, messages: int) -> None:
         self._counts[route] += messages
         now = self._clock()
-        if self._terminal is not None and now >= self._draws_at:
+        if now >= self._draws_at:
             self._draws_at = now + _PAUSE
-            self._terminal.write(f"{CLEAR_LINE}{self}")
-            self._terminal.flush()
+            self._line.draw(str(self))
 
     def finish(self) -> None:
-        """Take the drawing away."""
-        if self._terminal is not None:
-            self._terminal.write(CLEAR_LINE)
-            self._terminal.flush()
+        """Nothing more is sent."""
+        self._line.take_away()
 
     def described(self) -> dict[str, Any]:
         """The counts for programs."""
