@@ -90,7 +90,10 @@ def test_what_variables_hold_is_looked_at_and_not_shown() -> None:
     ("line", "said"),
     [
         ('certificate = "ca.pem"', "certificate: ca.pem: No such file or directory"),
-        ('certificate = "pairbus.toml"', "certificate: pairbus.toml: there is no certificate in it, in the form PEM"),
+        (
+            'certificate = "pairbus.toml"',
+            "certificate: pairbus.toml: there is no certificate in it, in the form PEM",
+        ),
         ('state_dir = "pairbus.toml"', "state_dir: pairbus.toml is not a directory"),
         ('primary_name = "a/b"', "cannot begin the name of a backlog queue"),
         (f'primary_name = "{PRIMARY}"', "cannot begin the name of a backlog queue"),

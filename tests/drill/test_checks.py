@@ -174,7 +174,7 @@ def test_a_neighbour_that_fails_over_and_one_that_does_not_are_told() -> None:
     story.change("events", EntityState.FAILED_OVER, EntityState.HEALTHY)
     found = failures(evidence(story))
     assert found[0] == "orders failed over within 3 s of the first failing send: it never failed over"
-    assert "events never left the primary: 1 failovers" in found
+    assert "events never left the primary: 1 failover" in found
     assert any(text.startswith("the backlog took what the primary could not") for text in found)
 
 

@@ -15,6 +15,7 @@ from pairbus.cost.sheet import PriceSheet
 from pairbus.cost.system import System, parse_system
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.toml_tables import read_text
+from pairbus.plumbing.wording import counted
 from pairbus.stages import Stage
 
 from .config import Config, find_config, make_options
@@ -141,7 +142,7 @@ def _draw_sums(month: Estimate) -> Iterator[str]:
         ("connections", month.connections_cost),
         ("between regions", month.bandwidth_cost),
         *([("writes to the records' store", month.store_cost)] if month.store_writes else []),
-        (f"total of {month.days} days", month.total),
+        (f"total of {counted(month.days, 'day', 'days')}", month.total),
     ]
     parts = [
         ("a healthy month", month.healthy_total),

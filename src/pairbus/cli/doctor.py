@@ -30,6 +30,7 @@ import click
 from pairbus import __version__
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.os_reason import os_reason
+from pairbus.plumbing.wording import counted
 
 from .certificates import find_trouble
 from .colours import coloured
@@ -118,7 +119,8 @@ def _draw(found: list[Symptom]) -> Iterator[str]:
 def _look_at_machine() -> Iterator[Symptom]:
     yield Symptom("pairbus", "ok", __version__)
     yield Symptom("python", "ok", f"{platform.python_version()} ({sys.executable})")
-    yield Symptom("system", "ok", f"{platform.system()} {platform.release()}, {os.cpu_count()} processors")
+    processors = counted(os.cpu_count() or 1, "processor", "processors")
+    yield Symptom("system", "ok", f"{platform.system()} {platform.release()}, {processors}")
     for package, extra in _PACKAGES.items():
         yield _look_at_package(package, extra)
     yield _look_at_java()
@@ -162,8 +164,9 @@ def _look_at_descriptors() -> Symptom:
 async def _look_at_pair(settings: PairSettings) -> list[Symptom]:
     from pairbus.client.state.directory import records_dir  # late: help needs no clients
 
+    queues = counted(settings.options.backlog_queue_count, "backlog queue", "backlog queues")
     found = [
-        Symptom("pair", "ok", f"{settings.name}, {settings.options.backlog_queue_count} backlog queues"),
+        Symptom("pair", "ok", f"{settings.name}, {queues}"),
         _look_at_directory("state directory", settings.state_dir),
         _look_at_directory("records", records_dir(settings.state_dir)),
     ]

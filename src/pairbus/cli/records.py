@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.wording import counted
 
 from .group import CommandGroup, examples
 from .numbers import AT_LEAST_ONE
@@ -61,8 +62,9 @@ def trim(
     done = {place: trim_place(place, before=before) for place in places}
     described = [{"place": str(place), **dataclasses.asdict(one)} for place, one in done.items()]
     lines = (
-        f"{place}: removed {one.redirects:,} segments of redirect records, {one.receipts:,} files of "
-        f"receipts and {one.operations:,} parts of the ledger"
+        f"{place}: removed {counted(one.redirects, 'segment', 'segments')} of redirect records, "
+        f"{counted(one.receipts, 'file', 'files')} of receipts and "
+        f"{counted(one.operations, 'part', 'parts')} of the ledger"
         for place, one in done.items()
     )
     tell(described, lines, as_json=as_json)

@@ -12,6 +12,7 @@ from pairbus.cost.report import Report, money, report_of
 from pairbus.cost.sheet import PriceSheet
 from pairbus.ledger.operations import KIND, read_operations, sight_outages
 from pairbus.ledger.segment import adopt_segments, closed_segments
+from pairbus.plumbing.wording import counted
 
 from .result import Cost, CostLine
 from .scenario import EntityPlan
@@ -56,7 +57,11 @@ def _note(report: Report) -> str:
     if report.units and not any(month.operations_cost for month in report.months):
         told.append("so few operations are included in the base charge of a namespace")
     if report.unknown:
-        told.append(f"{report.unknown:,} operations have an unknown outcome and are not priced")
+        told.append(
+            counted(report.unknown, "operation has", "operations have") + " an unknown outcome and no price"
+        )
     if report.bad_rows:
-        told.append(f"{report.bad_rows:,} lines of the ledger could not be read")
+        told.append(
+            counted(report.bad_rows, "line of the ledger", "lines of the ledger") + " could not be read"
+        )
     return "; ".join(told)

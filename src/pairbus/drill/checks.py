@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pairbus.options import EntityState
 from pairbus.pairing.names import path_key
+from pairbus.plumbing.wording import counted
 
 from .audit import Audit
 from .messages import Resting
@@ -65,7 +66,9 @@ def _check_loss(evidence: Evidence) -> Iterator[Check]:
         yield Check(
             name="no send failed",
             passed=refused == 0,
-            detail=f"{refused:,} failed: {told[0]}" if told else f"{verdict.sent:,} sends returned",
+            detail=f"{refused:,} failed: {told[0]}"
+            if told
+            else counted(verdict.sent, "send returned", "sends returned"),
         )
 
 
@@ -77,7 +80,7 @@ def _check_content(evidence: Evidence) -> Iterator[Check]:
         yield Check(
             name="nothing arrived twice where duplicates are detected",
             passed=twice == 0,
-            detail=f"{', '.join(strict)}: {twice:,} duplicates",
+            detail=f"{', '.join(strict)}: {counted(twice, 'duplicate', 'duplicates')}",
         )
     with_sessions = [one.path for one in entities if one.sessions]
     if with_sessions and evidence.knows_order:
@@ -111,7 +114,7 @@ def _check_states(evidence: Evidence) -> Iterator[Check]:
             yield Check(
                 name=f"{plan.path} never left the primary",
                 passed=not spans,
-                detail=f"{len(spans)} failovers",
+                detail=counted(len(spans), "failover", "failovers"),
             )
 
 
@@ -180,20 +183,20 @@ def _check_backlog(evidence: Evidence) -> Iterator[Check]:
         yield Check(
             name="the backlog took what the primary could not",
             passed=went > 0,
-            detail=f"{sample.to_backlog:,} messages, of which the syphon moved {moved:,}",
+            detail=f"{_messages(sample.to_backlog)}, of which the syphon moved {moved:,}",
         )
     if expect.spool:
         yield Check(
             name="the spool took what neither side could, and is empty",
             passed=sample.to_spool > 0 and not evidence.spooled,
-            detail=f"{sample.to_spool:,} messages went there, {len(evidence.spooled):,} are left",
+            detail=f"{_messages(sample.to_spool)} went there, {len(evidence.spooled):,} are left",
         )
     if expect.put_aside:
         aside = max((run.waiting for run in evidence.runs), default=0)
         yield Check(
             name="the syphon put aside what its entity had no room for",
             passed=aside > 0,
-            detail=f"{aside:,} messages waited, {len(evidence.runs)} runs",
+            detail=f"{_messages(aside)} waited, {counted(len(evidence.runs), 'run', 'runs')}",
         )
     if not expect.waiting:
         left = [f"{one.path}: {one.message_id} in {one.place}" for one in evidence.backlog]
@@ -221,6 +224,10 @@ def _check_records(evidence: Evidence) -> Iterator[Check]:
         detail=f"verify: {records.redirected:,} redirected, {records.delivered:,} delivered, "
         f"{records.waiting:,} waiting, {records.dead_lettered:,} dead-lettered, {records.lost:,} lost",
     )
+
+
+def _messages(number: int) -> str:
+    return counted(number, "message", "messages")
 
 
 def _name(found: Sequence[str], number: int) -> str:

@@ -24,6 +24,7 @@ from pairbus.broker.faults.plan import CLEAR, FaultStep
 from pairbus.clock import SystemClock
 from pairbus.cost.sheet import PriceSheet
 from pairbus.plumbing.tasks import cancel_all
+from pairbus.plumbing.wording import counted
 
 from .applications import Applications
 from .audit import audit
@@ -229,7 +230,7 @@ class Conductor:
             self._runs.append(run)
             self._progress.moved += run.moved
             self._tell(
-                f"the syphon moved {run.moved:,} messages in {run.seconds:.1f} s"
+                f"the syphon moved {counted(run.moved, 'message', 'messages')} in {run.seconds:.1f} s"
                 + (f"; {run.waiting:,} wait for their entity" if run.waiting else "")
             )
             if len(self._runs) == self._scenario.syphon.heal_after:

@@ -40,6 +40,10 @@ class DrillPicture:
     drain_rate: float
     message: str
 
+    def total(self, name: str) -> int:
+        """The sum of a count over all entities."""
+        return sum(getattr(entity, name) for entity in self.entities)
+
 
 class Display:
     """Shows a drill while it runs; this one shows nothing. Its methods are called one after the other."""

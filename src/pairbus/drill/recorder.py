@@ -37,6 +37,10 @@ class EntityTally:
     longest_send: float = 0.0
     recent: deque[tuple[float, int]] = field(default_factory=deque)
 
+    def ways(self) -> dict[str, int]:
+        """How many went which way, as results and pictures name them."""
+        return {f"to_{route}": number for route, number in self.by_route.items()}
+
     def rate(self, now: float) -> float:
         """Messages sent a second, over the last one."""
         while self.recent and self.recent[0][0] < now - _RATE_SPAN:
@@ -261,9 +265,7 @@ class Recorder:
             kind=tally.plan.kind,
             state=self.state_of(tally.plan.path).value,
             sent=tally.sent,
-            to_primary=tally.by_route["primary"],
-            to_backlog=tally.by_route["backlog"],
-            to_spool=tally.by_route["spool"],
+            **tally.ways(),
             received=tally.received,
             rate=tally.rate(now),
             refused=tally.refused,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+from pairbus.plumbing.wording import counted
+
 from .audit import Audit
 from .checks import Evidence, make_checks
 from .recorder import Recorder
@@ -51,9 +53,7 @@ def _describe_entities(recorder: Recorder, found: Audit) -> Iterator[EntityResul
             path=plan.path,
             kind=plan.kind,
             sent=counts.sent,
-            to_primary=tally.by_route["primary"],
-            to_backlog=tally.by_route["backlog"],
-            to_spool=tally.by_route["spool"],
+            **tally.ways(),
             refused=counts.refused,
             delivered=counts.delivered,
             duplicated=counts.duplicated,
@@ -86,7 +86,8 @@ def _make_notes(evidence: Evidence, engine: str) -> Iterator[str]:
     twice = sum(evidence.audit.by_path[path].duplicated for path in loose)
     if twice:
         yield (
-            f"{twice:,} messages arrived twice at entities without duplicate detection ({', '.join(loose)}): "
+            f"{counted(twice, 'message', 'messages')} arrived twice at entities without duplicate detection "
+            f"({', '.join(loose)}): "
             "the outcome of a send was unknown, and it was sent again."
         )
     if any(one.sessions for one in scenario.entities) and scenario.options.ordering == "none":

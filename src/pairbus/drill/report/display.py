@@ -83,20 +83,14 @@ def _stamp(at: float) -> str:
 
 
 def _figures(picture: DrillPicture) -> Iterator[str]:
-    entities = picture.entities
-    ways = {
-        "to the primary": sum(entity.to_primary for entity in entities),
-        "to the backlog": sum(entity.to_backlog for entity in entities),
-        "to the spool": sum(entity.to_spool for entity in entities),
-        "refused": sum(entity.refused for entity in entities),
-    }
-    told = "; ".join(f"{number:,} {way}" for way, number in ways.items() if number)
-    yield f"{sum(entity.sent for entity in entities):,} sent{f' ({told})' if told else ''}"
-    yield f"{sum(entity.received for entity in entities):,} received"
+    ways = {name: picture.total(name) for name in ("to_primary", "to_backlog", "to_spool", "refused")}
+    told = "; ".join(f"{number:,} {way.replace('_', ' the ')}" for way, number in ways.items() if number)
+    yield f"{picture.total('sent'):,} sent{f' ({told})' if told else ''}"
+    yield f"{picture.total('received'):,} received"
     yield f"{picture.backlog:,} in the backlog"
     if picture.spooled:
         yield f"{picture.spooled:,} in the spool"
     if picture.drain_total is not None:
         yield f"{picture.drain_moved:,} of {picture.drain_total:,} moved at {picture.drain_rate:,.0f}/s"
-    states = Counter(name_state(entity.state) for entity in entities)
+    states = Counter(name_state(entity.state) for entity in picture.entities)
     yield from (f"{number} {state}" for state, number in sorted(states.items()) if state != "healthy")

@@ -32,6 +32,14 @@ _ROUTES = {
     "spool": "medium_orchid",
     "received": "default",
 }
+# The counts of an entity, by what stands above them.
+_COLUMNS = {
+    "primary": "to_primary",
+    "backlog": "to_backlog",
+    "spool": "to_spool",
+    "refused": "refused",
+    "received": "received",
+}
 _RARE = ("spool", "refused")
 # Letters for a name before a bar, and letters of a bar; with the figures behind it they fit into 80.
 _NAME = 10
@@ -77,7 +85,7 @@ class LiveDisplay(Display):
         self._note(text, at, style="")
 
     def update(self, picture: DrillPicture) -> None:
-        self._trail.add(picture.at, _sums(picture))
+        self._trail.add(picture.at, {name: picture.total(column) for name, column in _COLUMNS.items()})
         self._most_waiting = max(self._most_waiting, picture.backlog)
         self._live.update(self._render(picture), refresh=True)
 
@@ -132,15 +140,6 @@ class LiveDisplay(Display):
             yield _bar("drain", picture.drain_moved, picture.drain_total, told, "green")
 
 
-def _sums(picture: DrillPicture) -> dict[str, int]:
-    return {
-        "primary": sum(entity.to_primary for entity in picture.entities),
-        "backlog": sum(entity.to_backlog for entity in picture.entities),
-        "spool": sum(entity.to_spool for entity in picture.entities),
-        "received": sum(entity.received for entity in picture.entities),
-    }
-
-
 def _choose(entities: Sequence[EntityPicture], most: int) -> list[EntityPicture]:
     """Those that fit, the troubled ones first, each where it always stands."""
     if len(entities) <= most:
@@ -165,13 +164,7 @@ def _head(title: str, picture: DrillPicture) -> Group:
 
 def _table(entities: Sequence[EntityPicture]) -> Table:
     # What hardly ever happens has a column only when it does.
-    columns = {
-        "primary": [entity.to_primary for entity in entities],
-        "backlog": [entity.to_backlog for entity in entities],
-        "spool": [entity.to_spool for entity in entities],
-        "refused": [entity.refused for entity in entities],
-        "received": [entity.received for entity in entities],
-    }
+    columns = {name: [getattr(entity, of) for entity in entities] for name, of in _COLUMNS.items()}
     shown = {name: column for name, column in columns.items() if name not in _RARE or any(column)}
     room = _PATH - _RARE_WIDTH * len(shown.keys() & set(_RARE))
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")

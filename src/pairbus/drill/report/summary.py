@@ -152,5 +152,5 @@ def key_figures(result: DrillResult) -> Iterator[Figure]:
         yield Figure("drained at", rate, f"{drain.moved:,} in {write_seconds(drain.seconds)}")
     cost = result.cost
     if cost is not None:
-        note = f"{cost.operations:,} operations"
+        note = counted(cost.operations, "operation", "operations")
         yield Figure("cost", f"{write_sum(cost.total)} {cost.currency}", note)
