@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.plumbing.wording import counted, time_span, write_amounts, write_moment, write_money
+from pairbus.plumbing.wording import counted, time_span, write_amounts, write_cents, write_moment, write_money
 
 UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 
@@ -57,6 +57,11 @@ def test_one_is_not_many() -> None:
 )
 def test_money_below_a_cent_is_not_told_as_none(amount: str, words: str) -> None:
     assert write_money(amount) == words
+
+
+def test_cents_tell_what_is_less_than_one() -> None:
+    amounts = ("0", "0.005", "0.0051", "1234.567")
+    assert [write_cents(Decimal(one)) for one in amounts] == ["0.00", "< 0.01", "0.01", "1,234.57"]
 
 
 @given(st.lists(st.decimals(0, 10**6, places=9), min_size=1, max_size=5))

@@ -48,7 +48,6 @@ class ReachablePair:
         return self._side(self.settings.secondary)
 
     def client(self, observers: Iterable[Observer]) -> PairedServiceBusClient:
-        """A paired client."""
         from pairbus.client.aio import PairedServiceBusClient
         from pairbus.stores.places import write_uri
 

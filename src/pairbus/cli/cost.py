@@ -15,7 +15,7 @@ from pairbus.cost.sheet import PriceSheet
 from pairbus.cost.system import System, parse_system
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.toml_tables import read_text
-from pairbus.plumbing.wording import counted
+from pairbus.plumbing.wording import counted, write_cents
 from pairbus.stages import Stage
 
 from .config import Config, find_config, make_options
@@ -116,7 +116,7 @@ def estimate_command(
 def _draw(month: Estimate, sheet: PriceSheet) -> Iterator[str]:
     most = max((row.operations for row in month.stages), default=0)
     rows = [
-        (row.stage.words, row.operations, f"{row.cost:,.2f}", _bar(row.operations, most))
+        (row.stage.words, row.operations, write_cents(row.cost), _bar(row.operations, most))
         for row in month.stages
         if row.operations or not row.stage.traits.is_stored
     ]

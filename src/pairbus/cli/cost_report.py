@@ -17,7 +17,7 @@ from pairbus.cost.system import parse_system
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.files import publish
 from pairbus.plumbing.toml_tables import read_text
-from pairbus.plumbing.wording import write_moment
+from pairbus.plumbing.wording import write_cents, write_moment
 
 from .config import find_config
 from .group import examples
@@ -189,7 +189,7 @@ def draw_alternatives(alternatives: Sequence[Alternative], currency: str) -> Ite
 
 def draw_cents(what: str, currency: str, amounts: Sequence[tuple[str, Decimal]]) -> Iterator[str]:
     """Sums of a month, to the cent."""
-    rows = [(name, f"{amount:,.2f}") for name, amount in amounts]
+    rows = [(name, write_cents(amount)) for name, amount in amounts]
     return draw_table((what, currency), rows, numbers=(1,))
 
 

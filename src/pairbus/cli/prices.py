@@ -44,7 +44,6 @@ budget_option = click.option(
 
 
 def choose_budget(budget: Decimal | None, config: Config | None) -> Decimal | None:
-    """What a month may cost."""
     return budget if budget is not None or config is None else config.budget
 
 

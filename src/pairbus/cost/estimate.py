@@ -96,7 +96,6 @@ class Estimate:
 
     @property
     def transfer(self) -> tuple[RegionBytes, ...]:
-        """Bytes by region and direction."""
         return sum_transfer((row.stage, row.bytes) for row in self.stages)
 
     @property

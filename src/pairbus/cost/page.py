@@ -25,7 +25,6 @@ _LOOKS = {stage.words: stage.traits.look for stage in Stage}
 
 
 def render_page(report: Report, *, now: float) -> str:
-    """The whole page."""
     style = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
     sections = [
         _head(report, now),

@@ -123,7 +123,6 @@ class Report:
 
     @property
     def transfer(self) -> tuple[RegionBytes, ...]:
-        """Bytes by region and direction."""
         return sum_transfer((_stage_of(share), share.bytes) for share in self.by_stage)
 
     def to_dict(self) -> dict[str, Any]:

@@ -59,7 +59,6 @@ class OwnDrain:
         await self._tell(lambda syphon: syphon.pause())
 
     async def resume(self) -> None:
-        """Go on."""
         await self._tell(lambda syphon: syphon.resume())
 
     async def stop(self) -> None:

@@ -93,7 +93,6 @@ class Watch:
 
 
 def describe(error: Exception) -> str:
-    """An error in one line."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     said = error.words if isinstance(error, TransportError) else str(error)

@@ -103,7 +103,6 @@ class Conductor:
         self._notes: list[str] = []
 
     async def run(self) -> DrillResult:
-        """The whole drill."""
         self._display.begin(self._scenario.title, self._scenario.story)
         self._enter("healthy")
         self._engine.start()

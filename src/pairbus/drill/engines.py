@@ -78,7 +78,6 @@ class PumpEngine:
         """It always is."""
 
     async def drain(self) -> DrainRun:
-        """Move what lies in the backlog."""
         pump = Pump(
             self._pair,
             self._queues,

@@ -63,7 +63,6 @@ class Producers(Applications):
             await one.start()
 
     async def run(self) -> None:
-        """Send all that is to be sent."""
         async with asyncio.TaskGroup() as group:
             for one in self._all:
                 group.create_task(one.run())
@@ -110,7 +109,6 @@ class Producer:
             self._recorder.watch(self.name, plan.path)
 
     async def run(self) -> None:
-        """Send all that is to be sent."""
         async with asyncio.TaskGroup() as group:
             for plan in self._scenario.entities:
                 group.create_task(self._send_to(plan))

@@ -255,7 +255,6 @@ class Recorder:
         return sample
 
     def draw_entities(self) -> tuple[EntityPicture, ...]:
-        """The entities for a picture."""
         now = self.now()
         return tuple(self._draw(tally, now) for tally in self.tallies.values())
 

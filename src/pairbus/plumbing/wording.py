@@ -8,6 +8,7 @@ from decimal import Decimal
 _SPANS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))
 # What is less is told as such, not as a row of noughts.
 _MOST_PLACES = 6
+_HALF_A_CENT = Decimal("0.005")
 _LEAST = Decimal(1).scaleb(-_MOST_PLACES)
 
 
@@ -34,6 +35,11 @@ def write_moment(at: float, *, timespec: str = "seconds") -> str:
 def write_money(amount: Decimal | str) -> str:
     """Cents; of what is less than a cent the first two figures."""
     return write_amounts(Decimal(amount))[0]
+
+
+def write_cents(amount: Decimal) -> str:
+    """Cents alone, for sums of a month; what is no more than half of one is something all the same."""
+    return "< 0.01" if 0 < amount <= _HALF_A_CENT else f"{amount:,.2f}"
 
 
 def write_amounts(*amounts: Decimal) -> list[str]:

@@ -73,7 +73,6 @@ def _bar(
 
 
 def draw_phases(axis: TimeAxis, phases: Sequence[Phase]) -> str:
-    """The phases by name."""
     lasted = [f"{phase.name} {write_seconds(phase.ends - phase.begins)}" for phase in phases]
     drawn = "".join(
         draw_span(
