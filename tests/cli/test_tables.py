@@ -71,6 +71,14 @@ def test_numbers_stand_at_the_right_and_money_below_its_point() -> None:
     ]
 
 
+def test_what_is_true_is_no_number() -> None:
+    assert list(draw_table(("NAME", "IS"), [("a", True), ("bcd", False)])) == [
+        "NAME  IS",
+        "a     True",
+        "bcd   False",
+    ]
+
+
 def test_a_table_without_rows_says_so_or_nothing() -> None:
     assert list(draw_table(("ONE", "TWO"), [], empty="none")) == ["none"]
     assert list(draw_table(("ONE", "TWO"), [])) == []

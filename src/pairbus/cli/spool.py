@@ -97,7 +97,7 @@ def show(name: str, *, choice: PairChoice, state: Path | None, as_json: bool) ->
     """
     [found] = _choose(_directory(choice, state), (name,))
     described = found.shown()
-    rows = [(key, value) for key, value in described.items() if value not in (None, {})]
+    rows = [(key, str(value)) for key, value in described.items() if value not in (None, {})]
     tell(described, draw_table(("", ""), rows), as_json=as_json)
 
 

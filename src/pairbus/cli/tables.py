@@ -115,7 +115,7 @@ def lay_out(
 
 
 def _is_number(cell: object) -> bool:
-    return isinstance(cell, int | Decimal)
+    return isinstance(cell, int | Decimal) and not isinstance(cell, bool)
 
 
 def _written(column: Sequence[object]) -> list[str]:
@@ -124,7 +124,7 @@ def _written(column: Sequence[object]) -> list[str]:
 
 
 def _write(cell: object) -> str:
-    if isinstance(cell, int):
+    if _is_number(cell):
         return f"{cell:,}"
     return cell if isinstance(cell, Styled) else shown(str(cell))
 
