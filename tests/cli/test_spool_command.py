@@ -210,7 +210,7 @@ def test_what_turns_out_to_be_damaged_was_not_sent_and_is_1(state: Path, pairbus
     store.close()
     done = send(state, pairbus_broker)
     assert (done.returncode, done.stdout) == (1, "2 sent, 0 refused, 0 waiting\n")
-    assert "1 parts are damaged and were put aside" in done.stderr
+    assert "1 part is damaged and was put aside" in done.stderr
 
 
 def test_what_no_side_takes_is_kept_and_3(state: Path, pairbus_broker: Broker) -> None:
