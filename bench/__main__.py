@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from pathlib import Path
 
@@ -27,12 +28,12 @@ from bench.syncs import count_syncs
 
 MEMORY, DURABLE, RABBITMQ = "memory", "durable", "rabbitmq"
 _OUTPUT = Path("build/bench.json")
-_UNITS = {"send": "/s", "receive": "/s", "send_cpu": "µs", "receive_cpu": "µs"}
-_LABELS = {
-    "send": "pipelined sends",
-    "receive": "pipelined receive and complete",
-    "send_cpu": "processor time of the broker, a send",
-    "receive_cpu": "processor time of the broker, a receive and complete",
+_LABELS = {"send": "pipelined sends", "receive": "pipelined receive and complete"}
+_COSTS = {
+    "send_broker": "processor time of the broker, a send",
+    "send_client": "processor time of the client, a send",
+    "receive_broker": "processor time of the broker, a receive and complete",
+    "receive_client": "processor time of the client, a receive and complete",
 }
 
 Values = defaultdict[tuple[str, str], list[float]]
@@ -70,17 +71,15 @@ class Bench:
     def _measure(self, broker: Measured, *, counts: bool) -> None:
         messages = len(self._payloads)
         with Client(broker.endpoint) as client:
-            before = broker.processor_seconds()
+            used = [(broker.processor_seconds(), time.process_time())]
             sending = client.send(self._payloads)
-            between = broker.processor_seconds()
+            used.append((broker.processor_seconds(), time.process_time()))
             receiving = client.receive(messages)
-            after = broker.processor_seconds()
-        values = {
-            "send": messages / sending,
-            "receive": messages / receiving,
-            "send_cpu": (between - before) / messages * 1e6,
-            "receive_cpu": (after - between) / messages * 1e6,
-        }
+            used.append((broker.processor_seconds(), time.process_time()))
+        values = {"send": messages / sending, "receive": messages / receiving}
+        for name, before, after in zip(_LABELS, used, used[1:], strict=False):
+            values[f"{name}_broker"] = (after[0] - before[0]) / messages * 1e6
+            values[f"{name}_client"] = (after[1] - before[1]) / messages * 1e6
         if isinstance(broker, Pairbus):
             values |= self._measure_single(broker)
         if counts:
@@ -101,9 +100,10 @@ class Bench:
     # -- what it comes to
 
     def _report_pipelined(self, brokers: list[Measured]) -> None:
-        for name, label in _LABELS.items():
+        for name, label in (_LABELS | _COSTS).items():
             for broker in brokers:
-                self._add(f"{label}, {broker.name}", _UNITS[name], self._values[broker.name, name])
+                unit = "/s" if name in _LABELS else "µs"
+                self._add(f"{label}, {broker.name}", unit, self._values[broker.name, name])
         for kind in (MEMORY, DURABLE):
             self._add(f"single sends by the SDK, {kind}", "/s", self._values[kind, "single"])
             for side in ("client", "broker"):

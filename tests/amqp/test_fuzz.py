@@ -225,7 +225,7 @@ def test_a_frame_in_a_thousand_pieces_is_put_together_in_one_go() -> None:
 # Structure-aware: frames that are nearly right
 
 
-LIMITS = CodecLimits(max_read_frames=64, max_read_effort=64)
+LIMITS = CodecLimits(max_read_effort=256)
 
 
 class Stranger(Owner):

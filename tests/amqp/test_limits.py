@@ -168,7 +168,7 @@ def test_names_of_links_have_an_end() -> None:
 
 # One read
 
-BUDGET = CodecLimits(max_read_effort=20, max_read_frames=50)
+BUDGET = CodecLimits(max_read_effort=80)
 
 
 def _begun() -> bytes:
@@ -203,7 +203,7 @@ def test_flows_and_transfers_are_counted_as_well() -> None:
     peer = Peer(limits=BUDGET).open().begin().attach()
     assert _reads(peer, flow * 100) == 5
     transfers = b"".join(encode_frame(0, Transfer(0, number, b"tag", 0, True), b"m") for number in range(201))
-    assert _reads(peer, transfers) >= 4
+    assert _reads(peer, transfers) >= 3
     assert [event.delivery_id for event in peer.all_events(TransferReceived)] == list(range(201))
 
 

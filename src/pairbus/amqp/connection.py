@@ -32,7 +32,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import repeat
 from typing import Any, Final
 
 from pairbus.conditions import (
@@ -174,7 +173,7 @@ class Connection:
         self.trusted = trusted
         self.link_limit = limits.max_connection_links if trusted else stranger.max_links
         self.partial_limit = limits.max_partial_bytes if trusted else stranger.max_bytes
-        self._frame_limit = self.max_frame_size if trusted else min(self.max_frame_size, stranger.max_bytes)
+        self.frame_limit = self.max_frame_size if trusted else min(self.max_frame_size, stranger.max_bytes)
         self._session_limit = limits.max_sessions if trusted else stranger.max_sessions
         self._performative_limit = MAX_PERFORMATIVE if trusted else stranger.max_performative
         self._effort_limit = limits.max_read_effort if trusted else stranger.max_read_effort
@@ -365,9 +364,9 @@ class Connection:
         """Whole frames from `at` on, as far as the budget of one read goes. The hot loop: the usual frames go
         straight to their inbox.
         """
-        size_of_data, limit, events, inboxes = len(data), self._frame_limit, self._events, self._inboxes
+        size_of_data, limit, events, inboxes = len(data), self.frame_limit, self._events, self._inboxes
         most = self._effort_limit
-        for _ in repeat(None, self.limits.max_read_frames):
+        while self.effort < most:
             if size_of_data - at < HEAD_SIZE:
                 return at if at == size_of_data else self._read_rest(data, at)
             size, shape, channel, performative, length, count, byte1, byte2 = read_head(data, at)
@@ -376,27 +375,15 @@ class Connection:
             if inbox and shape == PLAIN_FRAME and HEAD_SIZE <= size <= limit and end <= size_of_data:
                 try:
                     if performative == TRANSFER_LIST:
-                        at, start = end, at
-                        if (
-                            inbox.take_transfer(data, start, end, length, count, byte1, byte2, events)
-                            and self.effort >= most
-                        ):
-                            break
+                        at = inbox.take_transfers(data, at, end, length, count, byte1, byte2, events)
                         continue
                     if performative == DISPOSITION_LIST:
-                        at, start = end, at
-                        if (
-                            inbox.take_disposition(data, start, end, length, count, byte1, byte2, events)
-                            and self.effort >= most
-                        ):
-                            break
+                        at = inbox.take_dispositions(data, at, end, length, count, byte1, byte2, events)
                         continue
                     if performative == FLOW_LIST:
-                        at, start = end, at
-                        inbox.session.on_flow(read_flow(data, start, end), events)
-                        self.effort += 1
-                        if self.effort >= most:
-                            break
+                        self.effort += 4
+                        inbox.session.on_flow(read_flow(data, at, end), events)
+                        at = end
                         continue
                 except SessionViolation as fault:
                     inbox.session.violate(fault, events)
@@ -406,8 +393,6 @@ class Connection:
             if reached == at:
                 return at
             at = reached
-            if self.effort >= most:
-                break
         self.has_more = at < size_of_data
         return at
 
@@ -426,14 +411,14 @@ class Connection:
             self._needed = HEADER_SIZE
             return at
         size, doff, kind, channel = frames.unpack_header(data, at)
-        frames.check_header(size, doff, kind, limit=self._frame_limit, expected=AMQP_FRAME)
+        frames.check_header(size, doff, kind, limit=self.frame_limit, expected=AMQP_FRAME)
         start: int = at + doff * 4
         end: int = at + size
         if end > len(data):
             self._needed = size
             return at
         if start < end:
-            self.effort += 4 + (size >> 8)
+            self.effort += 16 + (size >> 6)
             limit = self._performative_limit
             performative: Any = read_attach(data, start, end) if end - start <= limit else None
             reached = end

@@ -82,12 +82,15 @@ class TransferReceived:
 
 @dataclass(slots=True)
 class Settled:
-    """The peer's word on deliveries of one link; with `settled` false it waits for ours."""
+    """The peer's word on deliveries of one link; with `settled` false it waits for ours. `is_range`: it was
+    said in one frame for all of them, and not in one for each.
+    """
 
     link: Link
     delivery_ids: list[int]
     state: DeliveryState | None
     settled: bool
+    is_range: bool = field(default=False, compare=False)
 
 
 @dataclass(slots=True)

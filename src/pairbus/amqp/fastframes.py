@@ -8,7 +8,7 @@ How:
 1. One `struct` call reads the frame header and the first bytes of the performative (`read_head`). They
    tell whether the frame has the usual shape: a described list of the 8 bit form.
 2. The fields that differ from frame to frame (handle, delivery ids, tag) are picked out by their
-   constructors, in `Inbox.take_transfer` and `Inbox.take_disposition`: a call less counts there.
+   constructors, in `Inbox.take_transfers` and `Inbox.take_dispositions`: a call less counts there.
 3. The fields behind them hardly ever differ. Their raw bytes are looked up in a memo of what such bytes meant
    last time, so flags and outcomes are decoded once, not a million times.
 4. Whatever has another shape goes through the general codec, and means the same.
@@ -213,7 +213,7 @@ class TransferShape:
         self.mark = frame[after : after + 2]
         self.tail = frame[after + 2 + tag_size :]
         self.overhead = len(frame)
-        self.pack: Callable[..., bytes] = _packer(len(self.head), tag_size, len(self.tail))
+        self.pack: Callable[..., bytes] = transfer_struct(len(self.head), tag_size, len(self.tail)).pack
 
     def write(self, delivery_id: int, tag: bytes, size: int) -> bytes:
         """The frame up to its payload of `size` bytes."""
@@ -221,11 +221,18 @@ class TransferShape:
 
 
 @lru_cache(maxsize=1024)
-def _packer(head: int, tag: int, tail: int) -> Callable[..., bytes]:
-    return struct.Struct(f">I{head}sI2s{tag}s{tail}s").pack
+def transfer_struct(head: int, tag: int, tail: int) -> struct.Struct:
+    """A transfer frame up to its payload: size, head, id, mark, tag, tail."""
+    return struct.Struct(f">I{head}sI2s{tag}s{tail}s")
 
 
-pack_disposition = struct.Struct(">16sIBI6s").pack
+@lru_cache(maxsize=1024)
+def disposition_struct(prefix: int, tail: int) -> struct.Struct:
+    """A disposition frame: prefix, first, a code, last, tail."""
+    return struct.Struct(f">{prefix}sIBI{tail}s")
+
+
+pack_disposition = disposition_struct(16, 6).pack
 """Prefix, first, 0x70, last, suffix: a disposition whose outcome takes four bytes, as accepted does."""
 
 SHORT_SUFFIXES: dict[type, bytes] = {

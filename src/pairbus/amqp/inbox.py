@@ -4,12 +4,15 @@
    overruns it is not punished, since the Python SDK counts a message of many frames as one.
 2. A frame of the usual shape is read here field by field; `fastframes` has the reasons. Every other one
    takes the way through the general codec, which also fills the memos.
+3. A peer that is busy sends many frames that differ from the one before in an id, a tag and a payload. Those
+   are compared with it, and not read field by field. Dispositions of this kind are told together.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pairbus.conditions import UNATTACHED_HANDLE
 
@@ -17,7 +20,7 @@ from . import fastframes
 from .errors import DecodeError, SessionViolation
 from .events import ProtocolEvent, Settled, TransferReceived
 from .frames import HEADER_SIZE, decode_performative
-from .limits import MAX_TAG
+from .limits import MAX_TAG, UNLIMITED
 from .performatives import DeliveryState, Disposition, Transfer
 from .serials import MASK
 from .unsettled import Unsettled
@@ -27,10 +30,54 @@ if TYPE_CHECKING:
     from .session import Session
 
 
+# How many frames that are alike are taken in one go: the budget of a read is looked at after them.
+_MOST_ALIKE = 64
+
+
+class _TransferForm(NamedTuple):
+    """What a transfer looked like, apart from its size, id, tag and payload, and what that meant."""
+
+    unpack: Callable[[bytes, int], tuple[Any, ...]]
+    head: bytes  # from behind the size to the id
+    mark: bytes  # between the id and the tag
+    tail: bytes
+    overhead: int  # bytes of all but the payload
+    link: Link | None
+    settled: bool
+    message_format: int
+
+
+class _DispositionForm(NamedTuple):
+    """What a disposition of one delivery looked like, apart from the delivery's id, which it has twice."""
+
+    unpack: Callable[[bytes, int], tuple[Any, ...]]
+    prefix: bytes
+    tail: bytes
+    size: int
+    unsettled: dict[int, Link]
+    settled: bool
+    state: DeliveryState | None
+
+
+_unpack_nothing = struct.Struct("").unpack_from
+_NO_TRANSFER = _TransferForm(_unpack_nothing, b"", b"", b"", 0, None, False, 0)
+_NO_DISPOSITION = _DispositionForm(_unpack_nothing, b"", b"", UNLIMITED, {}, False, None)
+
+
 class Inbox:
     """The incoming half of a session."""
 
-    __slots__ = ("_links", "_low_water", "_received", "_sent", "base", "session", "window")
+    __slots__ = (
+        "_dispositions",
+        "_links",
+        "_low_water",
+        "_received",
+        "_sent",
+        "_transfers",
+        "base",
+        "session",
+        "window",
+    )
 
     def __init__(self, session: Session, links: dict[int, Link]) -> None:
         self.session = session
@@ -40,6 +87,8 @@ class Inbox:
         self._links = links
         self._sent = session.unsettled_sent
         self._received = session.unsettled_received
+        self._transfers = _NO_TRANSFER
+        self._dispositions = _NO_DISPOSITION
 
     @property
     def next_incoming_id(self) -> int:
@@ -51,7 +100,7 @@ class Inbox:
         self._received.trim(self.session.limits.max_unsettled)
         self.session.send_flow()
 
-    def take_transfer(
+    def take_transfers(
         self,
         data: bytes,
         at: int,
@@ -61,10 +110,13 @@ class Inbox:
         code: int,
         small: int,
         events: list[ProtocolEvent],
-    ) -> bool:
-        """A transfer frame at `at` as `fastframes.read_head` saw it; whether it was an effort. The hottest
-        lines of the package.
+    ) -> int:
+        """A transfer frame at `at` as `fastframes.read_head` saw it, and those behind it that are like the
+        one before; the place behind them.
         """
+        reached = self._take_transfers_alike(data, at, events)
+        if reached > at:
+            return reached
         try:
             if code == 0x52:
                 handle, p = small, at + 16
@@ -101,28 +153,68 @@ class Inbox:
             or end - stop > link.size_limit
         ):
             return self._take_transfer_slowly(data, at, end, rest if mark == 0xA0 else 0, stop, events)
-        self.window -= 1
-        if self.window <= self._low_water:
-            self._open_window()
-        link.delivery_count = (link.delivery_count + 1) & MASK
-        link.credit -= 1
         _, message_format, settled = known
-        if not settled:
-            self._received[delivery_id] = link
+        if code == 0x70:
+            head, marks, tail = data[at + 4 : p + 1], data[tag - 2 : tag], data[rest:stop]
+            unpack = fastframes.transfer_struct(len(head), width, len(tail)).unpack_from
+            self._transfers = _TransferForm(
+                unpack, head, marks, tail, stop - at, link, settled, message_format
+            )
+        self._count_transfers(link, [delivery_id], settled)
         events.append(
             TransferReceived(link, delivery_id, data[tag:rest], data[stop:end], settled, message_format)
         )
-        return False
+        return end
+
+    def _take_transfers_alike(self, data: bytes, at: int, events: list[ProtocolEvent]) -> int:
+        """Transfers from `at` on that differ from the one before in nothing but their size, id, tag and
+        payload; the place behind them. The hottest lines of the package.
+        """
+        unpack, head, mark, tail, overhead, link, settled, message_format = self._transfers
+        if link is None or not link.is_plain:
+            return at
+        size_of_data, ids = len(data), list[int]()
+        most = min(self.session.connection.frame_limit, overhead + link.size_limit)
+        while at <= size_of_data - overhead and len(ids) < _MOST_ALIKE:
+            size, this_head, delivery_id, this_mark, tag, this_tail = unpack(data, at)
+            end = at + size
+            if (
+                this_head != head
+                or this_tail != tail
+                or this_mark != mark
+                or not overhead <= size <= most
+                or end > size_of_data
+            ):
+                break
+            ids.append(delivery_id)
+            events.append(
+                TransferReceived(link, delivery_id, tag, data[at + overhead : end], settled, message_format)
+            )
+            at = end
+        if ids:
+            self._count_transfers(link, ids, settled)
+        return at
+
+    def _count_transfers(self, link: Link, ids: list[int], settled: bool) -> None:
+        count = len(ids)
+        self.session.connection.effort += count
+        self.window -= count
+        if self.window <= self._low_water:
+            self._open_window()
+        link.delivery_count = (link.delivery_count + count) & MASK
+        link.credit -= count
+        if not settled:
+            self._received.update(dict.fromkeys(ids, link))
 
     def _take_transfer_slowly(
         self, data: bytes, at: int, end: int, rest: int, stop: int, events: list[ProtocolEvent]
-    ) -> bool:
-        self.session.connection.effort += 2
+    ) -> int:
+        self.session.connection.effort += 8
         transfer, start = decode_performative(data, at + HEADER_SIZE, end)
         if 0 < rest <= stop == start:
             fastframes.learn_transfer(data[rest:stop], data[at + 13], transfer)
         self.on_transfer(transfer, data[start:end], events)
-        return True
+        return end
 
     def on_transfer(self, transfer: Transfer, payload: bytes, events: list[ProtocolEvent]) -> None:
         """Any transfer, decoded by the general codec."""
@@ -134,7 +226,7 @@ class Inbox:
             raise SessionViolation(UNATTACHED_HANDLE, f"handle {transfer.handle} has no link that receives")
         link.on_transfer(transfer, payload, events)
 
-    def take_disposition(
+    def take_dispositions(
         self,
         data: bytes,
         at: int,
@@ -144,8 +236,13 @@ class Inbox:
         byte1: int,
         byte2: int,
         events: list[ProtocolEvent],
-    ) -> bool:
-        """A disposition frame at `at` as `fastframes.read_head` saw it; whether it was an effort."""
+    ) -> int:
+        """A disposition frame at `at` as `fastframes.read_head` saw it, and those behind it that are like the
+        one before; the place behind them.
+        """
+        reached = self._take_dispositions_alike(data, at, events)
+        if reached > at:
+            return reached
         try:
             role, first, last, rest = fastframes.read_disposition_ids(data, at, byte1, byte2)
         except (IndexError, struct.error):  # fewer fields than usual, at the end of the bytes at hand
@@ -155,27 +252,50 @@ class Inbox:
         if known is None or known[0] != count or not 0 < rest <= stop == end:
             return self._take_disposition_slowly(data, at, end, rest, events)
         unsettled = self._sent if role else self._received
-        link = unsettled.get(first)
         _, settled, state = known
-        if first != last or link is None:
-            self._settle(unsettled, first, last, settled, state, events)
-            return True
-        if settled:
-            del unsettled[first]
-        events.append(Settled(link, [first], state, settled))
-        return False
+        self._settle(unsettled, first, last, settled, state, events)
+        ids_at = rest - 9  # of first, if both have the long form
+        if first == last and at + 16 <= ids_at <= at + 17 and data[ids_at - 1] == data[rest - 5] == 0x70:
+            unpack = fastframes.disposition_struct(ids_at - at, end - rest).unpack_from
+            self._dispositions = _DispositionForm(
+                unpack, data[at:ids_at], data[rest:end], end - at, unsettled, settled, state
+            )
+        return end
+
+    def _take_dispositions_alike(self, data: bytes, at: int, events: list[ProtocolEvent]) -> int:
+        """Dispositions of one delivery each, of one link, from `at` on that differ from the one before in
+        nothing but the id; the place behind them.
+        """
+        unpack, prefix, tail, size, unsettled, settled, state = self._dispositions
+        link, ids, last = None, list[int](), len(data) - size
+        while at <= last and len(ids) < _MOST_ALIKE:
+            this_prefix, delivery_id, code, again, this_tail = unpack(data, at)
+            if this_prefix != prefix or this_tail != tail or delivery_id != again or code != 0x70:
+                break
+            owner = unsettled.get(delivery_id)
+            if owner is None or owner is not (link or owner):
+                break
+            link = owner
+            if settled:
+                del unsettled[delivery_id]
+            ids.append(delivery_id)
+            at += size
+        if link is not None:
+            self.session.connection.effort += len(ids)
+            events.append(Settled(link, ids, state, settled))
+        return at
 
     def _take_disposition_slowly(
         self, data: bytes, at: int, end: int, rest: int, events: list[ProtocolEvent]
-    ) -> bool:
-        self.session.connection.effort += 4 + (end - at >> 8)
+    ) -> int:
+        self.session.connection.effort += 16 + (end - at >> 6)
         disposition, reached = decode_performative(data, at + HEADER_SIZE, end)
         if reached != end:
             raise DecodeError("bytes follow a disposition")
         if 0 < rest <= end:
             fastframes.learn_disposition(data[rest:end], data[at + 13], disposition)
         self.on_disposition(disposition, events)
-        return True
+        return end
 
     def on_disposition(self, disposition: Disposition, events: list[ProtocolEvent]) -> None:
         """Any disposition, decoded by the general codec."""
@@ -195,7 +315,7 @@ class Inbox:
     ) -> None:
         """One event a link, however the peer packs its frames; ids that we do not know are passed over."""
         by_link: dict[Link, list[int]] = {}
-        self.session.connection.effort += 1 + (unsettled.effort(first, last) >> 4)
+        self.session.connection.effort += 1 + (unsettled.effort(first, last) >> 2)
         find = unsettled.pop if settled else unsettled.__getitem__
         for delivery_id in unsettled.pick(first, last):
             link = find(delivery_id)
@@ -203,4 +323,5 @@ class Inbox:
             if ids is None:
                 ids = by_link[link] = []
             ids.append(delivery_id)
-        events.extend(Settled(link, ids, state, settled) for link, ids in by_link.items())
+        is_range = first != last
+        events.extend(Settled(link, ids, state, settled, is_range) for link, ids in by_link.items())

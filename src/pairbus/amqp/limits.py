@@ -52,7 +52,7 @@ class StrangerLimits:
     """Bytes of unfinished frames and messages. A token has at most a few thousand."""
 
     max_performative: int = 4096
-    max_read_effort: int = 64
+    max_read_effort: int = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,12 +107,10 @@ class CodecLimits:
     max_ahead: int = 1 << 18
     """Bytes that a client may send ahead while the owner makes up its mind on SASL: one large read."""
 
-    max_read_frames: int = UNLIMITED
-    """Frames that are taken of one read; the rest waits until `receive_data` is called again."""
-
     max_read_effort: int = UNLIMITED
-    """Effort that is spent on one read: a flow is 1, a frame through the general codec 4 and more by its
-    size, a disposition one for each 16 deliveries that it makes us look at. Sixty attaches are 256.
+    """Effort that is spent on one read; the rest waits until `receive_data` is called again. A usual message
+    or settlement is 1, a flow 4, a frame through the general codec 16 and more by its size, a range of
+    settlements one for each 4 deliveries that it makes us look at. Sixty attaches are 1,024.
     """
 
     stranger: StrangerLimits = StrangerLimits()

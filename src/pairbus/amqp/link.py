@@ -473,40 +473,31 @@ class Link:
             return
         if settled:
             self._unsettled.pop(delivery_id, None)
-            suffix = SHORT_SUFFIXES.get(type(state))
-            if suffix is not None:
-                if joins:
-                    self._settled_run.add(self._prefix, delivery_id, delivery_id, suffix)
-                else:
-                    self._write(pack_disposition(self._prefix, delivery_id, 0x70, delivery_id, suffix))
-                return
-        self.session.send(Disposition(not self.is_sender, delivery_id, delivery_id, settled, state))
+        suffix = (SHORT_SUFFIXES if settled else ECHOED_SUFFIXES).get(type(state))
+        if suffix is None:
+            self.session.send(Disposition(not self.is_sender, delivery_id, delivery_id, settled, state))
+        elif joins:
+            self._settled_run.add(self._prefix, delivery_id, delivery_id, suffix)
+        else:
+            self._write(pack_disposition(self._prefix, delivery_id, 0x70, delivery_id, suffix))
 
-    def settle_all(self, delivery_ids: list[int], state: Accepted | Released) -> None:
-        """Tell the peer, which pipelines, the state of deliveries; neighbours share a frame."""
-        if not self.is_alive:
-            return
-        forget, add, prefix = self._unsettled.pop, self._settled_run.add, self._prefix
-        suffix = SHORT_SUFFIXES[type(state)]
-        first = last = -2  # no neighbour of any
-        for delivery_id in delivery_ids:
-            forget(delivery_id, None)
-            if delivery_id != last + 1:
-                if last >= 0:
-                    add(prefix, first, last, suffix)
-                first = delivery_id
-            last = delivery_id
-        if last >= 0:
-            add(prefix, first, last, suffix)
-
-    def settle_each(self, delivery_ids: list[int], state: Accepted | Released) -> None:
-        """Tell the peer the state of deliveries, each in a frame of its own."""
+    def settle_all(self, delivery_ids: list[int], state: Accepted | Released, *, joins: bool) -> None:
+        """Tell the peer the state of deliveries, as `settle` does."""
         if not self.is_alive:
             return
         forget, prefix, suffix = self._unsettled.pop, self._prefix, SHORT_SUFFIXES[type(state)]
+        first = last = -2  # no neighbour of any
         for delivery_id in delivery_ids:
             forget(delivery_id, None)
-            self._write(pack_disposition(prefix, delivery_id, 0x70, delivery_id, suffix))
+            if not joins:
+                self._write(pack_disposition(prefix, delivery_id, 0x70, delivery_id, suffix))
+            elif delivery_id != last + 1:
+                if last >= 0:
+                    self._settled_run.add(prefix, first, last, suffix)
+                first = delivery_id
+            last = delivery_id
+        if joins and last >= 0:
+            self._settled_run.add(prefix, first, last, suffix)
 
     def settle_range(
         self, first: int, last: int, state: DeliveryState | None, *, settled: bool = True

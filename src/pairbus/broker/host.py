@@ -58,7 +58,7 @@ from .gate import ConnectionLimits, Visitor
 from .links.consumers import Consumers
 from .links.held_bytes import Burdens
 from .links.objections import Objections
-from .links.pace import LARGEST_COPIED, MEMBER_READ, MOST_EFFORT, MOST_FRAMES, MOST_OUTPUT, Allowance
+from .links.pace import LARGEST_COPIED, MEMBER_READ, MOST_EFFORT, MOST_OUTPUT, Allowance
 from .links.peer import Peer
 from .links.transactions import Transactions
 from .listener import Direct, Listener
@@ -117,7 +117,6 @@ class NamespaceHost:
             max_partial_bytes=MOST_UNFINISHED + 2 * limits.largest_message_size,
             max_written=MOST_OUTPUT,
             largest_copied=LARGEST_COPIED,
-            max_read_frames=MOST_FRAMES,
             max_read_effort=MOST_EFFORT,
         )
         self.limits = limits

@@ -7,7 +7,6 @@ from pairbus import conditions
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.events import LinkFlowed, ProtocolEvent, Settled, TransferReceived
 from pairbus.amqp.link import Link
-from pairbus.amqp.performatives import Accepted
 from pairbus.amqp.types import Blob
 
 from .pace import MOST_IN_RUN
@@ -34,9 +33,9 @@ class LinkEndpoint:
         """A message has come; others that are next to be done may be taken off with it."""
         self.on_received(first)
 
-    def take_settlements(self, first: Settled, todo: deque[ProtocolEvent]) -> None:
-        """The other side has settled deliveries; what is next to be done may be taken off with it."""
-        self.on_settled(first)
+    def take_settlements(self, event: Settled, todo: deque[ProtocolEvent]) -> None:
+        """The other side has settled deliveries; a part of them may be put back, to be done next."""
+        self.on_settled(event)
 
     def renew(self, credit: int, used: int = 1) -> None:
         """So much of the credit was used: grant it anew in time."""
@@ -77,32 +76,9 @@ def take_run(first: TransferReceived, todo: deque[ProtocolEvent]) -> list[Transf
         ):
             break
         run.append(event)
-    _drop(todo, len(run) - 1)
-    return run
-
-
-def take_completions(first: Settled, todo: deque[ProtocolEvent]) -> list[Settled]:
-    """A settlement, and those next of the same link that are alike: each accepts one delivery."""
-    run = [first]
-    if type(first.state) is not Accepted or len(first.delivery_ids) != 1:
-        return run
-    link = first.link
-    for event in islice(todo, MOST_IN_RUN - 1):
-        if (
-            type(event) is not Settled
-            or event.link is not link
-            or type(event.state) is not Accepted
-            or len(event.delivery_ids) != 1
-        ):
-            break
-        run.append(event)
-    _drop(todo, len(run) - 1)
-    return run
-
-
-def _drop(todo: deque[ProtocolEvent], count: int) -> None:
-    for _ in repeat(None, count):
+    for _ in repeat(None, len(run) - 1):
         todo.popleft()
+    return run
 
 
 def whole_payload(event: TransferReceived) -> Blob:

@@ -1,7 +1,7 @@
 """How much one connection may do before it is the others' turn.
 
-1. In one turn of the event loop a connection does limited work: frames and effort (`CodecLimits`),
-   time, and bytes of answers. What is left is done in the next turn, behind everybody else's, and until then
+1. In one turn of the event loop a connection does limited work: effort (`CodecLimits`), time, and bytes of
+   answers. What is left is done in the next turn, behind everybody else's, and until then
    nothing more is read from it.
 2. All strangers together get a share of the time, however many connections they come with.
 """
@@ -26,9 +26,8 @@ STRANGER_READ = 16 * 1024
 # connections nearly all come at such a time: to stop each and let it go on costs as much as the reads do.
 LITTLE = 64 * 1024
 
-# Frames of one read, and the effort spent on those that are not usual messages.
-MOST_FRAMES = 1024
-MOST_EFFORT = 256
+# Effort that is spent on one read: so many messages or settlements of the usual form, or fewer other frames.
+MOST_EFFORT = 1024
 
 # Messages that are done in one go, before one looks at the time: each just joins a line, or leaves one.
 MOST_IN_RUN = 64

@@ -113,7 +113,9 @@ class ReceivingEndpoint(LinkEndpoint):
             sizes.remove(size)
         count(self.path, connection, kind=OperationKind.SEND, sizes=sizes)
         count(self.path, connection, kind=OperationKind.PING, sizes=pings)
-        self.link.settle_all([event.delivery_id for event in events if not event.settled], ACCEPTED)
+        self.link.settle_all(
+            [event.delivery_id for event in events if not event.settled], ACCEPTED, joins=True
+        )
         self.renew(SEND_CREDIT, len(events))
 
     def on_received(self, event: TransferReceived) -> None:

@@ -43,8 +43,8 @@ from pairbus.broker.engine.results import Handout
 from pairbus.broker.engine.sessions import SessionLock
 from pairbus.broker.engine.transaction import NotedSettlement
 
-from .endpoint import LinkEndpoint, take_completions
-from .pace import MOST_OUTPUT
+from .endpoint import LinkEndpoint
+from .pace import MOST_IN_RUN, MOST_OUTPUT
 from .transactions import KeptOutcome
 from .wire import delivery_tag, render_delivery
 
@@ -195,14 +195,16 @@ class SendingEndpoint(LinkEndpoint):
         self._granted = event.credit > 0
         self._delivered_in_grant = False
 
-    def take_settlements(self, first: Settled, todo: deque[ProtocolEvent]) -> None:
-        run = take_completions(first, todo)
-        if len(run) > 1:
-            self._complete_all(run)
+    def take_settlements(self, event: Settled, todo: deque[ProtocolEvent]) -> None:
+        if type(event.state) is not Accepted:
+            if rest := self._cut(event):
+                todo.appendleft(replace(event, delivery_ids=rest))
+            self.on_settled(event)
             return
-        if type(first.state) is not Accepted and (rest := self._cut(first)):
-            todo.appendleft(replace(first, delivery_ids=rest))
-        self.on_settled(first)
+        ids = event.delivery_ids
+        for at in reversed(range(MOST_IN_RUN, len(ids), MOST_IN_RUN)):
+            todo.appendleft(replace(event, delivery_ids=ids[at : at + MOST_IN_RUN]))
+        self._complete_all(ids[:MOST_IN_RUN], event)
 
     def _cut(self, event: Settled) -> list[int]:
         """Leave a settlement with as many deliveries as may be in memory together; the others."""
@@ -215,22 +217,21 @@ class SendingEndpoint(LinkEndpoint):
                 return ids[at:]
         return []
 
-    def _complete_all(self, events: list[Settled]) -> None:
-        """The other side has completed deliveries, in frames of their own."""
-        settle, asked, tokens = self.link.settle, list[Settled](), []
-        for event in events:
-            if (token := self._take_token(event.delivery_ids[0])) is not None:
-                asked.append(event)
-                tokens.append(token)
-        outcomes = self.queue.complete_all(tokens, self._host.now())
-        if outcomes.count(None) == len(outcomes):
-            self.link.settle_each([event.delivery_ids[0] for event in asked if not event.settled], ACCEPTED)
-        else:
-            for event, refused in zip(asked, outcomes, strict=True):
-                if not event.settled:
-                    settle(event.delivery_ids[0], ACCEPTED if refused is None else _refusal(refused))
+    def _complete_all(self, delivery_ids: list[int], event: Settled) -> None:
+        """The other side has completed some of the deliveries of an event."""
+        taken = {delivery_id: self._take_token(delivery_id) for delivery_id in delivery_ids}
+        asked = {delivery_id: token for delivery_id, token in taken.items() if token is not None}
+        outcomes = self.queue.complete_all([*asked.values()], self._host.now())
         sizes = [0] * len(asked)
         self._host.counters.count_all(self.path, self.peer.name, kind=OperationKind.COMPLETE, sizes=sizes)
+        if event.settled:
+            return
+        if outcomes.count(None) == len(outcomes):
+            self.link.settle_all([*asked], ACCEPTED, joins=event.is_range)
+            return
+        for delivery_id, refused in zip(asked, outcomes, strict=True):
+            echo = ACCEPTED if refused is None else _refusal(refused)
+            self.link.settle(delivery_id, echo, joins=event.is_range)
 
     def _take_token(self, delivery_id: int) -> uuid.UUID | None:
         """The lock of a delivery that is settled; None if it is settled already."""
@@ -253,22 +254,19 @@ class SendingEndpoint(LinkEndpoint):
 
     def _size(self, event: Settled) -> int:
         """Bytes of the messages that a settlement may have to read."""
-        if type(event.state) is Accepted:
-            return 0
         found = map(self._unsettled.get, event.delivery_ids)
         return sum(delivery.message.size for delivery in found if delivery is not None)
 
     def _settle_all(self, event: Settled) -> None:
-        now, joins = self._host.now(), len(event.delivery_ids) > 1
-        if type(event.state) is not Accepted:
-            self._have_at_hand(event.delivery_ids)
+        now = self._host.now()
+        self._have_at_hand(event.delivery_ids)
         for delivery_id in event.delivery_ids:
             breathe()
             if (token := self._take_token(delivery_id)) is None:
                 continue
             echo = self._settle(token, event.state, now)
             if not event.settled:
-                self.link.settle(delivery_id, echo, joins=joins)
+                self.link.settle(delivery_id, echo, joins=event.is_range)
 
     def _note_all(self, event: Settled, state: TransactionalState) -> None:
         """Let settlements belong to a transaction."""
