@@ -64,18 +64,23 @@ def test_a_line_gives_the_smallest_that_waits(numbers: list[int], data: st.DataO
         line.put(number)
         waiting.add(number)
         if data.draw(st.booleans()):
-            taken = line.pop()
-            assert taken == min(waiting)
-            if data.draw(st.booleans()):
-                line.put(taken)
-            else:
-                waiting.discard(taken)
+            taken = line.pop(data.draw(st.integers(1, 4)))
+            assert taken == sorted(waiting)[: len(taken)]
+            back = data.draw(st.integers(0, len(taken)))
+            match data.draw(st.sampled_from(["put", "put back", "leave"])):
+                case "put":
+                    for number in taken:
+                        line.put(number)
+                case "put back":
+                    line.put_back(taken[back:])
+                    waiting -= set(taken[:back])
+                case _:
+                    waiting -= set(taken)
     gone = data.draw(st.sets(st.sampled_from(numbers))) if numbers else set()
     line.sweep(lambda number: number not in gone)
     assert len(line) == len(waiting - gone)
-    rest = [line.pop() for _ in range(len(line))]
-    assert rest == sorted(waiting - gone)
-    assert line.pop() is None
+    assert line.pop(len(line) + 1) == sorted(waiting - gone)
+    assert line.pop(1) == []
 
 
 TIMES = st.floats(0, 30).map(lambda when: round(when, 2))

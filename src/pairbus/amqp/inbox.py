@@ -267,23 +267,23 @@ class Inbox:
         nothing but the id; the place behind them.
         """
         unpack, prefix, tail, size, unsettled, settled, state = self._dispositions
-        link, ids, last = None, list[int](), len(data) - size
-        while at <= last and len(ids) < _MOST_ALIKE:
-            this_prefix, delivery_id, code, again, this_tail = unpack(data, at)
+        link, ids, find = None, list[int](), unsettled.get
+        for place in range(at, min(len(data) - size + 1, at + _MOST_ALIKE * size), size):
+            this_prefix, delivery_id, code, again, this_tail = unpack(data, place)
             if this_prefix != prefix or this_tail != tail or delivery_id != again or code != 0x70:
                 break
-            owner = unsettled.get(delivery_id)
-            if owner is None or owner is not (link or owner):
+            owner = find(delivery_id)
+            if link is None:
+                link = owner
+            if owner is None or owner is not link:
                 break
-            link = owner
             if settled:
                 del unsettled[delivery_id]
             ids.append(delivery_id)
-            at += size
         if link is not None:
             self.session.connection.effort += len(ids)
             events.append(Settled(link, ids, state, settled))
-        return at
+        return at + len(ids) * size
 
     def _take_disposition_slowly(
         self, data: bytes, at: int, end: int, rest: int, events: list[ProtocolEvent]

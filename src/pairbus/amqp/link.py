@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pairbus.conditions import INVALID_FIELD, LINK_STOLEN, MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT
+from pairbus.plumbing.ranges import ranges_of
 
 from .errors import ProtocolError
 from .events import LinkAttached, LinkDetached, LinkFlowed, ProtocolEvent, TransferReceived
@@ -343,7 +344,7 @@ class Link:
         write, pack, head, mark, tail = self._write, shape.pack, shape.head, shape.mark, shape.tail
         for delivery_id, tag, payload in zip(ids, tags, payloads, strict=True):
             write(pack(overhead + len(payload), head, delivery_id, mark, tag, tail))
-            write(cast(bytes, payload))
+            write(payload)  # type: ignore[arg-type]  # all are bytes
         return ids
 
     def shape(self, tag_size: int, message_format: int, *, settled: bool, more: bool) -> TransferShape:
@@ -486,18 +487,14 @@ class Link:
         if not self.is_alive:
             return
         forget, prefix, suffix = self._unsettled.pop, self._prefix, SHORT_SUFFIXES[type(state)]
-        first = last = -2  # no neighbour of any
         for delivery_id in delivery_ids:
             forget(delivery_id, None)
-            if not joins:
-                self._write(pack_disposition(prefix, delivery_id, 0x70, delivery_id, suffix))
-            elif delivery_id != last + 1:
-                if last >= 0:
-                    self._settled_run.add(prefix, first, last, suffix)
-                first = delivery_id
-            last = delivery_id
-        if joins and last >= 0:
-            self._settled_run.add(prefix, first, last, suffix)
+        if joins:
+            for first, last in ranges_of(delivery_ids):
+                self._settled_run.add(prefix, first, last, suffix)
+        elif delivery_ids:
+            frames = [pack_disposition(prefix, number, 0x70, number, suffix) for number in delivery_ids]
+            self._write(b"".join(frames))
 
     def settle_range(
         self, first: int, last: int, state: DeliveryState | None, *, settled: bool = True

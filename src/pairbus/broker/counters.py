@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from pairbus.metering import units
+from pairbus.metering import UNIT_BYTES, units
 
 # Stands for the connection where it has been forgotten.
 FORMER = "former"
@@ -76,7 +76,7 @@ class Counters:
             return
         cell = self._cell(entity, connection, kind)
         cell[0] += len(sizes)
-        cell[1] += sum(map(units, sizes))
+        cell[1] += len(sizes) if max(sizes) <= UNIT_BYTES else sum(map(units, sizes))
         cell[2] += sum(sizes)
         if self.spend is not None:
             for _ in sizes:

@@ -8,7 +8,7 @@ does). Whatever is decided meanwhile waits: to the work it looks as if nothing h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import TypeVar
 
@@ -25,8 +25,15 @@ def breathe() -> None:
         pause()
 
 
-def slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+def slices(items: Sequence[T], size: int) -> Iterable[Sequence[T]]:
     """So many items at a time, with a place to stop before each slice."""
+    if len(items) <= size:  # as nearly always
+        breathe()
+        return (items,)
+    return _slices(items, size)
+
+
+def _slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     for at in range(0, len(items), size):
         breathe()
         yield items[at : at + size]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush, merge
+from itertools import repeat
 
 
 class NumberLine:
@@ -41,12 +42,17 @@ class NumberLine:
             for number in numbers:
                 self.put(number)
 
-    def pop(self) -> int | None:
-        """Take the smallest number off, stale or not."""
-        fresh, returned = self._fresh, self._returned
-        if returned and (not fresh or returned[0] < fresh[0]):
-            return heappop(returned)
-        return fresh.popleft() if fresh else None
+    def pop(self, most: int) -> list[int]:
+        """Take up to so many of the smallest numbers off, stale or not, in order."""
+        fresh, returned, taken = self._fresh, self._returned, list[int]()
+        while returned and len(taken) < most:
+            taken.append(fresh.popleft() if fresh and fresh[0] < returned[0] else heappop(returned))
+        taken += [fresh.popleft() for _ in repeat(None, min(most - len(taken), len(fresh)))]
+        return taken
+
+    def put_back(self, numbers: Sequence[int]) -> None:
+        """Let the last of those that `pop` has given stand in front again, in their order."""
+        self._fresh.extendleft(reversed(numbers))
 
     def ahead(self) -> Iterator[int]:
         """The numbers in their order, stale ones too. The line must not change meanwhile."""

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from pairbus import words
@@ -49,7 +49,7 @@ from .message import Content, Incoming, MessageState, StoredMessage
 from .results import Counts, Handout
 from .sessions import MessageSession, MessageSessions, SessionLock
 from .settings import EntitySettings, ReceivableSettings
-from .stock import Stock
+from .stock import FEW, Stock
 
 
 class MessageQueue(Entity):
@@ -152,8 +152,7 @@ class MessageQueue(Entity):
         self._lock_duration = settings.lock_duration
         forwards = self.parent is None and settings.forward_to is not None
         self._receives = not settings.status.forbids_receiving and not forwards
-        if self._stock.active_count:
-            # Receivers that were held off may go on.
+        if self._stock.active_count:  # receivers that were held off may go on
             self._context.ready.add(self)
 
     def remove(self) -> None:
@@ -206,8 +205,7 @@ class MessageQueue(Entity):
 
     def _line_up(self, messages: Sequence[StoredMessage], now: float) -> None:
         self._wake_at(self._stock.place_all(messages))
-        for message in messages:
-            self._emit(MessageStored(self.path, message))
+        self._context.events += [MessageStored(self.path, message) for message in messages]
         self._context.ready.add(self)
 
     def insert(self, message: StoredMessage) -> None:
@@ -263,22 +261,25 @@ class MessageQueue(Entity):
         line = self._stock.line if held is None else held.line
         until = now + self._lock_duration if session is None else session.locked_until
         deliveries, locked = list[Handout](), dict[int, StoredMessage]()
+        next_token, left = self._context.next_token, iter(list[StoredMessage]())
         try:
-            while len(deliveries) < limit and (message := self._stock.next(line)) is not None:
+            while found := self._stock.take(line, min(limit - len(deliveries), FEW)):
                 breathe()
-                if message.expires_at is not None and message.expires_at <= now:
-                    self._expire(message, now)
-                elif at_hand and not isinstance(message.held, Content):
-                    self._stock.stand(message)
-                    break
-                elif delete:
-                    self._take_out(message)
-                    deliveries.append(Handout(message, None, 0.0))
-                else:
-                    token = self._context.next_token()
-                    locked[token.int], message.lock_token = message, token
-                    deliveries.append(Handout(message, token, until))
-        finally:  # whatever happens, no message has a token that nobody knows
+                for message in (left := iter(found)):
+                    if message.expires_at is not None and message.expires_at <= now:
+                        self._expire(message, now)
+                    elif at_hand and not isinstance(message.held, Content):
+                        left, limit = chain((message,), left), 0
+                        break
+                    elif delete:
+                        self._take_out(message)
+                        deliveries.append(Handout(message, None, 0.0))
+                    else:
+                        token = next_token()
+                        locked[token.int], message.lock_token = message, token
+                        deliveries.append(Handout(message, token, until))
+        finally:  # whatever happens, no message has a token that nobody knows, or is out of line
+            self._stock.put_back(line, [*left])
             self._locks.add_all(locked, until, held)
         if held is None and not delete:
             self._wake_at(until)
@@ -451,8 +452,7 @@ class MessageQueue(Entity):
     def _take_all_out(self, messages: Sequence[StoredMessage]) -> None:
         """The same for many."""
         self._stock.take_all_off(messages)
-        for message in messages:
-            self._emit(MessageRemoved(self.path, message.sequence_number))
+        self._context.events += [MessageRemoved(self.path, message.sequence_number) for message in messages]
 
     def _move(self, message: StoredMessage, letter: StoredMessage, now: float) -> None:
         """Take a message out, and put what was made of it into the dead letters."""

@@ -114,16 +114,28 @@ class Stock:
             if session is not None:
                 session.waiting -= 1
 
-    def next(self, line: NumberLine) -> StoredMessage | None:
-        """Take the next message off a line, be it expired."""
-        table = self._shelf.table
-        while (number := line.pop()) is not None:
-            message = table.get(number)
-            if message is not None and message.lock_token is None and message.state is _ACTIVE:
+    def take(self, line: NumberLine, most: int) -> list[StoredMessage]:
+        """Take some of the next messages off a line, be they expired; none if there are no more."""
+        find = self._shelf.table.get
+        while numbers := line.pop(most):
+            found = [
+                message
+                for message in map(find, numbers)
+                if message is not None and message.lock_token is None and message.state is _ACTIVE
+            ]
+            if found:
                 if self._shelf.sessions is not None:
-                    self.leave_line(message)
-                return message
-        return None
+                    for message in found:
+                        self.leave_line(message)
+                return found
+        return []
+
+    def put_back(self, line: NumberLine, messages: Sequence[StoredMessage]) -> None:
+        """Let the last of those that `take` has given wait again."""
+        line.put_back([message.sequence_number for message in messages])
+        if self._shelf.sessions is not None:
+            for message in messages:
+                self._shelf.sessions.need(message.session_id or "").waiting += 1
 
     def absent(self, line: NumberLine) -> list[StoredMessage]:
         """What is next in a line, up to the first that is at hand and to what may be brought at once."""

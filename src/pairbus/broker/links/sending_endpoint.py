@@ -46,7 +46,7 @@ from pairbus.broker.engine.transaction import NotedSettlement
 from .endpoint import LinkEndpoint
 from .pace import MOST_IN_RUN, MOST_OUTPUT
 from .transactions import KeptOutcome
-from .wire import delivery_tag, render_delivery
+from .wire import delivery_tags, render_delivery
 
 if TYPE_CHECKING:
     from .peer import Peer
@@ -219,8 +219,11 @@ class SendingEndpoint(LinkEndpoint):
 
     def _complete_all(self, delivery_ids: list[int], event: Settled) -> None:
         """The other side has completed some of the deliveries of an event."""
-        taken = {delivery_id: self._take_token(delivery_id) for delivery_id in delivery_ids}
-        asked = {delivery_id: token for delivery_id, token in taken.items() if token is not None}
+        asked = {
+            delivery_id: token
+            for delivery_id in delivery_ids
+            if (token := self._take_token(delivery_id)) is not None
+        }
         outcomes = self.queue.complete_all([*asked.values()], self._host.now())
         sizes = [0] * len(asked)
         self._host.counters.count_all(self.path, self.peer.name, kind=OperationKind.COMPLETE, sizes=sizes)
@@ -344,9 +347,9 @@ class SendingEndpoint(LinkEndpoint):
         """Write deliveries; how many bytes."""
         unsettled, payloads = self._unsettled, [render_delivery(delivery) for delivery in deliveries]
         sizes = [len(payload) for payload in payloads]
-        tags = [delivery_tag(one.lock_token) for one in deliveries if one.lock_token is not None]
-        if tags:
-            unsettled.update(zip(self.link.send_all(payloads, tags), deliveries, strict=True))
+        if tokens := [one.lock_token for one in deliveries if one.lock_token is not None]:
+            ids = self.link.send_all(payloads, delivery_tags(tokens))
+            unsettled.update(zip(ids, deliveries, strict=True))
         else:
             for payload in payloads:
                 self.link.send(payload, tag=b"", settled=True)
