@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import ssl
+from importlib import import_module
 
 import pytest
 from azure.servicebus import TransportType
 
 from pairbus.sdk.side import SdkSide
-from pairbus.sdk.tls import with_shared_context
+from pairbus.sdk.tls import _shared_context, with_shared_context
 
 HOST = "contoso.servicebus.windows.net"
 STRING = f"Endpoint=sb://{HOST}/;SharedAccessKeyName=all;SharedAccessKey=c2VjcmV0"
 
 
-async def test_clients_share_a_context_that_verifies_names_and_certificates() -> None:
+async def test_clients_share_a_context_that_verifies_names_and_certificates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Tests know one authority else (`tests/conftest.py`), and one of them may have made the context by now.
+    monkeypatch.setattr("certifi.where", import_module("certifi.core").where)
+    _shared_context.cache_clear()
     side = SdkSide(STRING, keywords={})
     async with side.make_client() as one, side.make_client() as other:
         context = one._ssl_context
