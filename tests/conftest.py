@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -37,6 +37,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.strategies import text
 
 from pairbus.broker.access.certificate import ensure_certificate
 from tests.examples import SHARE
@@ -174,13 +175,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return scheduler
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
+    """Tests stay until the end: the collector of garbage would walk over all of them again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Install the Node packages before the first test, outside any test's timeout."""
-    gc.freeze()  # all tests stay until the end; else the collector would walk over them again and again
+    if session.config.option.collectonly:
+        text().validate()  # leaves a table of all characters in a file, which each worker would else make
+        return
     wanted = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     for project in [NODE_PROJECTS[name] for name in sorted(wanted & set(NODE_PROJECTS))]:
-        if session.config.option.collectonly:
-            return
         try:
             install_node_packages(project)
         except (OSError, subprocess.SubprocessError) as error:
