@@ -4,8 +4,8 @@ The archive of Spark's classes, by which each Java starts in half of its time, g
 named, which `tests/conftest.py` knows. Where there is no Java, or it makes no archive, there is none, and the
 tests do without.
 
-Processes that Spark starts for Python import it from an archive of its modules, in which nothing is compiled.
-What was compiled when Spark was installed is put there, too.
+Processes that Spark starts for Python import it from archives of modules, its own and those of Py4J, in which
+nothing is compiled. What was compiled when they were installed is put there, too.
 """
 
 from __future__ import annotations
@@ -49,15 +49,14 @@ HEADER = 16
 UNUSED = ("ml", "mllib", "pandas", "tests")
 
 
-def compile_modules(spark: Path) -> None:
-    """Add to the archive of Spark's modules what Python has compiled of those that are installed."""
-    archive = spark / "python" / "lib" / "pyspark.zip"
+def compile_modules(archive: Path, installed: Path) -> None:
+    """Add to an archive of modules what Python has compiled of those that are installed."""
     fresh = archive.with_suffix(f".{os.getpid()}")
     shutil.copyfile(archive, fresh)
     with zipfile.ZipFile(fresh, "a") as modules:
         there = set(modules.namelist())
         for name in sorted(there):
-            compiled = Path(cache_from_source(str(spark.parent / name)))
+            compiled = Path(cache_from_source(str(installed / name)))
             if not name.endswith(".py") or f"{name}c" in there or name.split("/")[1] in UNUSED:
                 continue
             if compiled.exists():
@@ -68,7 +67,9 @@ def compile_modules(spark: Path) -> None:
 def main(directory: Path) -> int:
     spark = find_spec("pyspark")
     if spark is not None and spark.origin is not None:
-        compile_modules(Path(spark.origin).parent)
+        home = Path(spark.origin).parent
+        for archive in (home / "python" / "lib").glob("*.zip"):
+            compile_modules(archive, home.parent)
     if shutil.which("java") is None:
         return 0
     environment = {**os.environ, "PAIRBUS_CLASS_ARCHIVE": str(directory)}
