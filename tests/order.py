@@ -12,17 +12,16 @@ from pathlib import Path
 
 __all__ = ["IN_THIS_ORDER", "LONG", "PARCELS", "began_late", "parcel_of", "parcels_before"]
 
-# Files that go to one worker together. Those with a Spark session share it, which is dear to start: they are
-# two parcels of about the same length, since one would keep a worker busy long after the others have ended.
-# Those with an emulated object store share that; they mostly wait. And xdist begins a test when it has the
-# next one for the same worker, which for the tutorial, one test of minutes, should be a short one.
+# Files that go to one worker together. Those with a Spark session share it: another one would be another
+# Java, and each takes long over all that it does for the first time. Those with an emulated object store
+# share that; they mostly wait. And xdist begins a test when it has the next one for the same worker, which
+# for the tutorial, one test of minutes, should be a short one.
 PARCELS = {
     f"tests/{room}/test_{file}.py": parcel
     for parcel, room, files in (
-        ("first Spark", "spark", "kills syphon idle cluster connect connect_loss submit source_streams"),
-        ("first Spark", "spark", "source_write"),
-        ("second Spark", "spark", "bill mixture trouble verdict store store_kills source_read"),
-        ("second Spark", "spark", "source_views page_examples"),
+        ("Spark", "spark", "kills syphon idle cluster connect connect_loss submit source_streams"),
+        ("Spark", "spark", "source_write bill mixture trouble verdict store store_kills source_read"),
+        ("Spark", "spark", "source_views page_examples"),
         ("tutorial", "cli", "tutorial"),
         ("tutorial", "suite", "left_out soak"),
         ("objects", "stores", "commit_objects contract status writes"),

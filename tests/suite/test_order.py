@@ -57,7 +57,7 @@ def test_guards_go_together() -> None:
 def test_what_took_long_and_has_no_place_is_told() -> None:
     seconds = {
         parcel_of(ORDEAL): LONG * 9,
-        "first Spark": LONG * 8,
+        "Spark": LONG * 8,
         "guards": LONG * 7,
         "tests/ledger/test_kills.py": LONG + 1,
         "tests/charts/test_marks.py": LONG + 2,
