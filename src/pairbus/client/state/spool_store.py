@@ -459,7 +459,10 @@ def _sum(held: Iterable[Held]) -> Held:
 
 def _write(path: Path, data: bytes, *, at: int) -> None:
     """Write at a place, and have it on the disk; what a failure leaves there is cut off."""
-    descriptor = open_file(path, os.O_WRONLY | os.O_CREAT, SECRET)
+    try:  # to ask for a new one where there is one costs a failure
+        descriptor = open_file(path, os.O_WRONLY | (0 if at else os.O_CREAT), SECRET)
+    except FileNotFoundError:  # somebody has removed it
+        descriptor = open_file(path, os.O_WRONLY | os.O_CREAT, SECRET)
     try:
         # Only what is there, for a file system has work with it though nothing changes.
         if os.fstat(descriptor).st_size != at:
