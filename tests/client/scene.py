@@ -20,7 +20,7 @@ from pairbus.pairing.headroom import HeadroomNotice
 from pairbus.testing import ManualTimers
 from tests.waiting import eventually
 
-__all__ = ["BACKLOG", "TRANSPORT", "Diary", "Scene", "eventually", "text"]
+__all__ = ["BACKLOG", "TRANSPORT", "Diary", "Scene", "eventually", "sending_method", "text"]
 
 BACKLOG = tuple(f"contoso/x-servicebus-transfer/{index}" for index in range(3))
 
@@ -181,6 +181,11 @@ def _is_calling(client: PairedServiceBusClient) -> bool:
 
 def _queue(engine: Any, path: str) -> Any:
     return engine.node(path)
+
+
+def sending_method(sender: Any) -> str:
+    """What messages are given to this sender by."""
+    return "send_written" if hasattr(sender, "send_written") else "send_messages"
 
 
 def text(name: str, **settings: Any) -> ServiceBusMessage:

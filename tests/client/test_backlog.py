@@ -22,7 +22,7 @@ from pairbus.options import EntityState
 from pairbus.pairing.errors import BacklogUnavailableError, PairFaultedError, PrimaryEntityFault
 from pairbus.testing import ManualTimers
 
-from .scene import BACKLOG, TRANSPORT, Scene, eventually, text
+from .scene import BACKLOG, TRANSPORT, Scene, eventually, sending_method, text
 
 HEALTHY, FAILED_OVER, FAULTED = EntityState.HEALTHY, EntityState.FAILED_OVER, EntityState.FAULTED
 
@@ -573,15 +573,16 @@ async def test_a_queue_that_fails_while_the_client_is_closed_is_not_looked_for(s
     await sender.send_messages(text("first"))
     backlog: Any = client.pair.backlog
     inner = backlog._links[BACKLOG[0]]._sender
-    send = inner.send_messages
+    name = sending_method(inner)
+    send = getattr(inner, name)
     closing: list[asyncio.Task[None]] = []
 
-    async def close_and_send(given: Any) -> None:
+    async def close_and_send(*given: Any, **settings: Any) -> None:
         closing.append(still.begin(client.close()))
         await eventually(lambda: backlog._is_closed)
-        await send(given)
+        await send(*given, **settings)
 
-    inner.send_messages = close_and_send
+    setattr(inner, name, close_and_send)
     still.secondary.faults.set("disabled")
     with pytest.raises(ClientClosedError):
         await sender.send_messages(text("second"))

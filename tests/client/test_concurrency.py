@@ -17,7 +17,7 @@ from pairbus.client.sending.ticket import Ticket
 from pairbus.options import EntityState
 from pairbus.testing import ManualTimers
 
-from .scene import Scene, eventually, text
+from .scene import Scene, eventually, sending_method, text
 
 # Enough to tell a leak from noise: each outage that left something would leave one socket and one task.
 OUTAGES = 16
@@ -129,7 +129,7 @@ async def test_what_ends_a_program_amid_a_send_leaves_nothing_behind(
     await sender.send_messages(text("before"))
     entity = sender._client.pair.entity("orders")
     used = entity._links[0]._sender
-    monkeypatch.setattr(used, "send_messages", pull)
+    monkeypatch.setattr(used, sending_method(used), pull)
     with pytest.raises(Pulled):
         await sender.send_messages(text("pulled"), **settings)
     assert entity.health.status().attempts == 0

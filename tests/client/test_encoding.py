@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import time
 import uuid
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from decimal import Decimal
 from enum import IntEnum, StrEnum
 from functools import partial
@@ -23,7 +25,7 @@ from hypothesis import strategies as st
 
 from pairbus.client.direct import encoding
 from pairbus.client.direct.batch import EncodedBatch
-from pairbus.client.direct.encoding import encode_message
+from pairbus.client.direct.encoding import encode_alone, encode_message
 from pairbus.sdk.privates import encode_by_sdk
 from tests.examples import examples
 
@@ -125,7 +127,8 @@ def messages(draw: st.DrawFn) -> AmqpAnnotatedMessage:
 
 def written(encode: Any, message: Any) -> bytes | type[BaseException]:
     try:
-        return bytes(encode(message))
+        found = encode(message)
+        return TypeError if found is None else bytes(found)
     except Exception as error:  # noqa: BLE001 - that both refuse it is what is tested
         return type(error)
 
@@ -133,15 +136,39 @@ def written(encode: Any, message: Any) -> bytes | type[BaseException]:
 @pytest.fixture(autouse=True)
 def _standing_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a time to live the moment of the send is written, to the second."""
-    clock = SimpleNamespace(time=lambda: 1_800_000_000.5, monotonic=time.monotonic)
+    now = datetime.datetime(2027, 7, 15, 8, tzinfo=datetime.UTC)
+    clock = SimpleNamespace(gmtime=now.utctimetuple, mktime=time.mktime, monotonic=time.monotonic)
     monkeypatch.setattr("pairbus.client.direct.encoding.time", clock)
-    clock = SimpleNamespace(mktime=lambda when: 1_800_000_000.0)
-    monkeypatch.setattr("azure.servicebus._transport._pyamqp_transport.time", clock)
+    clock = SimpleNamespace(datetime=SimpleNamespace(now=now.astimezone))
+    monkeypatch.setattr("azure.servicebus._transport._pyamqp_transport.datetime", clock)
+
+
+@pytest.fixture
+def set_zone() -> Iterator[Callable[[str], None]]:
+    with pytest.MonkeyPatch.context() as patch:
+
+        def choose(zone: str) -> None:
+            patch.setenv("TZ", zone)
+            time.tzset()
+
+        yield choose
+    time.tzset()
+
+
+@pytest.mark.parametrize("zone", ["UTC", "EST5EDT,M3.2.0,M11.1.0", "<+0530>-5:30"])
+def test_a_life_has_the_same_bytes_in_every_time_zone(zone: str, set_zone: Callable[[str], None]) -> None:
+    set_zone(zone)
+    compare(ServiceBusMessage("text", message_id="1", time_to_live=datetime.timedelta(minutes=5)))
 
 
 def compare(message: Any) -> None:
     raw = message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
+    before = deepcopy(raw.application_properties)
+    by_itself = written(encode_alone, message)
     theirs = written(encode_by_sdk, raw)
+    if isinstance(by_itself, bytes):
+        assert by_itself == theirs
+        assert repr(raw.application_properties) == repr(before), "the SDK has changed the caller's message"
     assert written(encode_message, message) == theirs
     alone = written(partial(encode_message, alone=True), message)
     if isinstance(theirs, bytes) or isinstance(written(convert_by_sdk, raw), type):
@@ -210,7 +237,16 @@ def test_the_usual_needs_no_help(name: str, monkeypatch: pytest.MonkeyPatch) -> 
         raise AssertionError("left to the SDK")
 
     monkeypatch.setattr(encoding, "encode_by_sdk", refuse)
-    assert encode_message(USUAL[name])
+    assert encode_message(USUAL[name]) == encode_alone(USUAL[name])
+
+
+def test_what_the_sdk_changes_or_traces_is_written_by_it_where_it_sends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert encode_alone(ServiceBusMessage("a", application_properties={"raw": b"bytes"})) is None
+    assert encode_alone(ServiceBusMessageBatch()) is None
+    monkeypatch.setattr(encoding, "settings", SimpleNamespace(tracing_implementation=lambda: object))
+    assert encode_alone(USUAL["text"]) is None, "it is not asked each time whether the SDK traces"
 
 
 @settings(max_examples=20, deadline=None)

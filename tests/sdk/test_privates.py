@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
-from azure.servicebus._pyamqp._encode import encode_payload
 from azure.servicebus._pyamqp.aio._transport_async import WebSocketTransportAsync
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
@@ -28,7 +27,6 @@ from pairbus.sdk.privates import (
     batch_keywords,
     body_parts,
     connection_of,
-    enclose,
     encode_by_sdk,
     is_settled_by_request,
     keep_open_when_refused,
@@ -78,32 +76,6 @@ async def test_a_batch_made_with_the_clients_keywords_is_sent_as_it_is(
         await sender.send_messages(batch)
     assert made == [], "the sender has made another batch of the same messages"
     assert namespace.message_count("orders") == 1
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        ServiceBusMessage(b"short", message_id="1"),
-        ServiceBusMessage(b"x" * 1000, message_id="2", session_id="s"),
-        ServiceBusMessage(b"", partition_key="p", application_properties={"a": 1}),
-        ServiceBusMessage("text", subject="no id"),
-    ],
-)
-async def test_a_message_that_is_encoded_is_enclosed_as_the_sdk_would(
-    client: ServiceBusClient, message: ServiceBusMessage
-) -> None:
-    keywords = batch_keywords(client)
-    theirs: Any = ServiceBusMessageBatch(None, **keywords)
-    theirs.add_message(message)
-    ours: Any = enclose(
-        [encode_by_sdk(message.raw_amqp_message)],
-        message_id=message.message_id,
-        session_id=message.session_id,
-        partition_key=message.partition_key,
-        keywords=keywords,
-    )
-    assert len(ours) == len(theirs) == 1
-    assert encode_payload(bytearray(), ours._message) == encode_payload(bytearray(), theirs._message)
 
 
 @pytest.mark.parametrize("data", [b"x", [b"one", b"two"]])
@@ -163,27 +135,6 @@ def test_of_a_plain_message_the_size_is_known_and_of_no_other() -> None:
         None,
     )
     assert [plain_size(each) for each in others] == [None] * len(others)
-
-
-async def test_an_enclosed_message_arrives(namespace: NamespaceHandle, client: ServiceBusClient) -> None:
-    message = ServiceBusMessage(b"x" * 1000, message_id="2", application_properties={"a": 1})
-    batch = enclose(
-        [encode_by_sdk(message.raw_amqp_message)],
-        message_id="2",
-        session_id=None,
-        partition_key=None,
-        keywords=batch_keywords(client),
-    )
-    assert batch is not None
-    async with client.get_queue_sender("orders") as sender:
-        await sender.send_messages(batch)
-    async with client.get_queue_receiver("orders") as receiver:
-        [found] = await receiver.receive_messages(1, max_wait_time=PATIENCE)
-    assert (found.message_id, bytes(next(found.body)), found.application_properties) == (
-        "2",
-        b"x" * 1000,
-        {b"a": 1},
-    )
 
 
 async def test_an_open_sender_tells_its_limits(namespace: NamespaceHandle, client: ServiceBusClient) -> None:

@@ -28,7 +28,6 @@ from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.client.direct.encoding import scheduled_copy
 from pairbus.pairing.names import parse_connection_string
-from pairbus.sdk.privates import enclose
 
 from .loop import current_process
 from .namespace import Attempt, Connection, Link, LostWord, SimulatedNamespace
@@ -144,8 +143,16 @@ class SimulatedSender:
             payloads = encoded_batch(message)
         else:
             payloads = [encode_message(message)]
-        if not payloads:
-            return
+        if payloads:
+            await self._send(link, payloads, begun)
+
+    async def send_written(self, payload: bytes, *, is_batch: bool = False) -> None:
+        """Send a message, or a batch, that is encoded."""
+        link = await self._open()
+        begun, self._opening = asyncio.get_running_loop().time() - self._opening, 0.0
+        await self._send(link, scan(payload).data_sections() if is_batch else [payload], begun)
+
+    async def _send(self, link: Link, payloads: list[bytes], begun: float) -> None:
         if len(payloads) == 1 and len(payloads[0]) > self._size:
             _raise(Refused(conditions.MESSAGE_SIZE_EXCEEDED, "The message is too large."))
         attempt = self._attempt(payloads)
@@ -244,15 +251,8 @@ class SimulatedSide:
         return kind(size)
 
     @property
-    def encloses(self) -> bool:
+    def takes_written(self) -> bool:
         return self.width == 1
-
-    def enclose(
-        self, payloads: Sequence[bytes], message_id: Any, session_id: Any, partition_key: Any
-    ) -> ServiceBusMessageBatch:
-        return enclose(
-            payloads, message_id=message_id, session_id=session_id, partition_key=partition_key, keywords={}
-        )
 
     def check_entity(self, path: str) -> None:
         """Every entity can be sent to."""

@@ -181,6 +181,7 @@ class Route(Enum):
 
 
 _PRIMARY: Final = Route.PRIMARY
+_BACKLOG: Final = Route.BACKLOG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,9 +245,9 @@ class EntityHealth:
     def route(self) -> Route:
         """Where a send goes now."""
         if self.state is _FAILED_OVER:
-            return Route.BACKLOG
+            return _BACKLOG
         if self.state is _FAULTED:
-            return Route.BACKLOG if self._options.on_permanent == "backlog" else Route.REFUSED
+            return _BACKLOG if self._options.on_permanent == "backlog" else Route.REFUSED
         return _PRIMARY
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -24,7 +24,7 @@ from pairbus.pairing.names import (
 
 from .administration import open_administration
 from .credentials import for_event_loop
-from .privates import batch_keywords, can_enclose, enclose, keep_open_when_refused
+from .privates import batch_keywords, keep_open_when_refused, take_written, takes_written
 from .tls import with_shared_context
 
 log = logging.getLogger(__name__)
@@ -42,6 +42,18 @@ class SdkSender(Protocol):
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> Any: ...
     async def __aenter__(self) -> Any: ...
     async def close(self) -> None: ...
+
+
+class SendWritten(Protocol):
+    """Sends a message, or a batch, that is encoded already."""
+
+    def __call__(self, payload: bytes, *, is_batch: bool = False) -> Awaitable[Any]: ...
+
+
+class WrittenSender(SdkSender, Protocol):
+    """The sender of a side that `takes_written`."""
+
+    send_written: SendWritten
 
 
 class EntitySender(SdkSender, Protocol):
@@ -153,21 +165,9 @@ class SdkSide:
         return kind(size, **batch_keywords(self._sdk_client()))
 
     @property
-    def encloses(self) -> bool:
-        """Whether the senders of this side take messages as bytes, in a batch."""
-        return can_enclose(batch_keywords(self._sdk_client()))
-
-    def enclose(
-        self, payloads: Sequence[bytes], message_id: Any, session_id: Any, partition_key: Any
-    ) -> ServiceBusMessageBatch:
-        """A batch of messages that are encoded already, for the senders of a side that `encloses`."""
-        return enclose(
-            payloads,
-            message_id=message_id,
-            session_id=session_id,
-            partition_key=partition_key,
-            keywords=batch_keywords(self._sdk_client()),
-        )
+    def takes_written(self) -> bool:
+        """Whether its senders take messages as bytes, by `send_written`."""
+        return takes_written(self._sdk_client())
 
     def open_sender(
         self, path: str, *, is_topic: bool = False, keywords: Mapping[str, Any] | None = None
@@ -177,6 +177,8 @@ class SdkSide:
         make = client.get_topic_sender if is_topic else client.get_queue_sender
         sender = make(path, **(keywords or {}))
         keep_open_when_refused(sender)
+        if self.takes_written:
+            take_written(sender)
         return cast(EntitySender, sender)
 
     def _sdk_client(self) -> ServiceBusClient:

@@ -107,15 +107,36 @@ def encode_to_enclose(message: Message, limit: int) -> bytes | None:
     return payload if len(payload) <= limit else None
 
 
+def encode_alone(message: Any) -> bytes | None:
+    """A message as the SDK would write it; None while it traces, and where it has to write it itself, or to
+    say what is wrong with it.
+    """
+    if not isinstance(message, ServiceBusMessage | AmqpAnnotatedMessage) or _is_tracing():
+        return None
+    raw = raw_of(message)
+    return None if _is_changed_by_sdk(raw) else _encode_if_usual(raw)
+
+
+def _is_tracing() -> bool:
+    return settings.tracing_implementation() is not None
+
+
+def _is_changed_by_sdk(raw: AmqpAnnotatedMessage) -> bool:
+    """Whether the SDK changes the caller's message when it writes it: bytes become text."""
+    added = raw.application_properties
+    return added is not None and bytes in map(type, added.values())
+
+
 def encode_list(messages: Sequence[Message], limit: int) -> list[bytes] | None:
     """Messages as a batch of so many bytes has them; None if the SDK has to write one of them, or to say what
     is wrong with it, or that they are too many.
     """
-    if _tracing.is_on():
+    if _is_tracing():
         return None
     payloads: list[bytes] = []
     for message in messages:
-        payload = _encode_if_usual(raw_of(message))
+        raw = raw_of(message)
+        payload = None if _is_changed_by_sdk(raw) else _encode_if_usual(raw)
         if payload is None:
             return None
         payloads.append(payload)
@@ -256,7 +277,7 @@ def _write(header: Any, annotations: Any, properties: Any, added: bytes, body: S
             parts.append(_section(b"\x00\x53\x70", list(map(_put, _HEADER, values))))
             ttl = header.time_to_live
             if ttl and ttl != _NO_LIFE:
-                born = int(time.time()) * 1000
+                born = _seconds_by_sdk() * 1000
                 expiry = min(_LAST_EXPIRY, born + ttl)
     if annotations:
         parts.append(_annotations(annotations))
@@ -270,6 +291,11 @@ def _write(header: Any, annotations: Any, properties: Any, added: bytes, body: S
             raise _Unusual
         parts.append(encode_data(item))
     return b"".join(parts)
+
+
+def _seconds_by_sdk() -> int:
+    """The time as the SDK writes it: it takes the hour of UTC for that of the local time zone."""
+    return int(time.mktime((*time.gmtime()[:8], -1)))
 
 
 def _put(write: Callable[[Any], bytes], value: Any) -> bytes:

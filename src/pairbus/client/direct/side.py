@@ -52,8 +52,8 @@ class AmqpSide(SdkSide):
         return AmqpSender(WayIn(self._place, self._tokens, name, agent), path)
 
     @property
-    def encloses(self) -> bool:
-        """They write messages by themselves."""
+    def takes_written(self) -> bool:
+        """Its senders write messages by themselves."""
         return False
 
     def batch_kind(self, kind: type[B]) -> type[B]:

@@ -15,9 +15,8 @@
 5. A throttled secondary is waited for with the turn kept, so that order holds, until the round is over. All
    its queues are throttled alike: none leaves the rotation for it, and with the round that it has used up
    end those of all who wait behind it.
-6. The SDK is given a single message as bytes, in a batch: it takes many times as long as we do to write a
-   message, and a batch of one is to the service what the message is. Those who wait in line for it go in one
-   batch, see `rounds.py`.
+6. The SDK is given a single message as bytes: it takes many times as long as we do to write one. Those who
+   wait in line go in one batch, see `rounds.py`.
 """
 
 from __future__ import annotations
@@ -26,11 +25,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from functools import cached_property, partial
 from itertools import cycle
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
 
+from pairbus.client.direct.encoding import Routing, encode_envelope
 from pairbus.client.state.records import Records
 from pairbus.client.status import SendCounts
 from pairbus.pairing.errors import BacklogUnavailableError, tell_taken
@@ -40,7 +40,7 @@ from pairbus.pairing.names import path_key
 from pairbus.pairing.rotation import Rotation
 from pairbus.sdk.failures import describe
 from pairbus.sdk.privates import LinkLimits, link_limits
-from pairbus.sdk.side import SdkSender, SdkSide
+from pairbus.sdk.side import SdkSender, SdkSide, WrittenSender
 
 from .calls import EntityCall
 from .link import SdkOperation, SendLink
@@ -160,19 +160,19 @@ class BacklogRoute:
         if wanted.error is not None or queue is None:
             await self.send(wanted.path, wanted.call, counts=wanted.counts, begun=wanted)
             return
-        link = self._links[queue]
-        link.arrived(wanted, self._timers.now())
+        link, now = self._links[queue], self._timers.now()
+        link.arrived(wanted, now)
         try:
             self.observe(wanted, queue, _DONE)
         finally:
             link.pass_turn()
-        self._succeeded(queue)
+        self._succeeded(queue, now)
         await self._redirects.record(wanted, queue)
 
     @cached_property
-    def _encloses(self) -> bool:
+    def _as_bytes(self) -> bool:
         """Whether rule 6 holds; our own senders write messages by themselves."""
-        return self._side.encloses
+        return self._side.takes_written
 
     def _wrapping(self, path: str) -> Wrapping:
         found = self._wrappings.get(path)
@@ -184,7 +184,7 @@ class BacklogRoute:
                 new_batch=self._new_batch,
                 compresses=self._options.compress_oversized,
                 clock=self._wall_clock,
-                as_bytes=self._encloses,
+                as_bytes=self._as_bytes,
             )
         return found
 
@@ -225,11 +225,13 @@ class BacklogRoute:
         """Have the SDK send it: rule 6."""
         if wanted.batch is not None:
             return sender.send_messages(wanted.batch)
+        if len(wanted.messages) > 1:
+            return _send_batch(sender, wanted.messages[0].routing, wanted.payloads)
         (message,) = wanted.messages
         if wanted.wrapping.as_bytes:  # here, where what cannot be written fails as the SDK's send would
             payload = message.encode(self.batch_limit - BATCH_RESERVE)
             if payload is not None:
-                return sender.send_messages(self._side.enclose([payload], *message.routing))
+                return cast(WrittenSender, sender).send_written(payload)
         return sender.send_messages(message.native)
 
     async def _ship(self, wanted: Shipment) -> None:
@@ -254,7 +256,7 @@ class BacklogRoute:
                 wanted.tried.add(queue)
             ending = await self._try_queue(queue, wanted)
             if ending is _DONE:
-                self._succeeded(queue)
+                self._succeeded(queue, self._timers.now())
                 return queue
             queue = None
             is_silent = ending is Ending.OUT_OF_TIME and wanted.stops_at > self._timers.now()
@@ -363,7 +365,7 @@ class BacklogRoute:
     async def _transmit_all(self, convoy: Convoy, sender: SdkSender) -> None:
         parcels = [each.parcel for each in convoy.rounds if each.parcel is not None]
         payloads = [parcel.payload for parcel in parcels if parcel.payload is not None]
-        await sender.send_messages(self._side.enclose(payloads, *parcels[0].routing))
+        await _send_batch(sender, parcels[0].routing, payloads)
 
     def _convoy_ended(self, link: SendLink, queue: str, convoy: Convoy, ending: Ending) -> None:
         """Let everybody in it go on, in order, before those behind it."""
@@ -537,8 +539,7 @@ class BacklogRoute:
         finally:
             timer.cancel()
 
-    def _succeeded(self, queue: str) -> None:
-        now = self._timers.now()
+    def _succeeded(self, queue: str, now: float) -> None:
         self._look_pause = _FIRST_LOOK
         self._silent_since.pop(queue, None)
         self.rotation.succeed(queue, now)
@@ -560,9 +561,13 @@ class BacklogRoute:
                 timers=self._timers,
                 width=self._side.width,
                 idle_closure=self._idle_closure,
-                lead=partial(self._lead, queue) if self._encloses else None,
+                lead=partial(self._lead, queue) if self._as_bytes else None,
             )
         return link
 
     def _idle_closure(self, error: BaseException, idle_for: float) -> Fate | None:
         return find_idle_closure(describe(error), self._options, idle_for=idle_for)
+
+
+def _send_batch(sender: SdkSender, first: Routing, payloads: list[bytes]) -> Awaitable[Any]:
+    return cast(WrittenSender, sender).send_written(encode_envelope(first, payloads), is_batch=True)

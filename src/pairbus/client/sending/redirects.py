@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import NamedTuple
 
 from pairbus.client.direct.encoding import weigh, weigh_payloads
@@ -48,8 +48,7 @@ class Redirects:
     def _tell(self, wanted: Shipment, queue: str, ending: Ending | None, outcome: AttemptOutcome) -> None:
         path, wrapped = wanted.path, wanted.messages
         if self._observers.hear_tallies:
-            payload = wrapped[0].payload if wanted.batch is None else None
-            written = wanted.value if payload is None else (payload,)
+            written = wanted.payloads or wanted.value
             size, large = weigh_payloads(written) if written else weigh([one.native for one in wrapped])
             fate = fate_of(ending, wanted)
             self._observers.tell_tally(
@@ -67,7 +66,7 @@ class Redirects:
                 )
             )
 
-    async def record(self, wanted: Shipment, queue: str | None) -> None:
+    def record(self, wanted: Shipment, queue: str | None) -> Awaitable[None]:
         """Put on record that a queue has the messages, if one has, how often the primary may have taken them
         before, and which queues may have.
         """
@@ -79,13 +78,14 @@ class Redirects:
                 rows += wanted.call.unanswered * self._rows(path, queue, messages, UNANSWERED)
         for doubtful in wanted.unsure:
             rows += self._rows(path, doubtful, messages, UNKNOWN)
-        if rows:
-            await self._keep(rows)
+        return self._keep(rows)
 
-    async def record_unanswered(self, path: str, queue: str, messages: list[Message], *, times: int) -> None:
+    def record_unanswered(
+        self, path: str, queue: str, messages: list[Message], *, times: int
+    ) -> Awaitable[None]:
         """Put on record how often messages may have been taken already; `queue` stands for the pair."""
         named = [_Named(message_id_of(message), session_of(message)) for message in messages]
-        await self._keep(times * self._rows(path, queue, named, UNANSWERED))
+        return self._keep(times * self._rows(path, queue, named, UNANSWERED))
 
     def _rows(
         self, path: str, queue: str, messages: Sequence[WrappedMessage | _Named], outcome: str | None
@@ -105,7 +105,8 @@ class Redirects:
 
     async def _keep(self, rows: list[RedirectRecord]) -> None:
         try:
-            await self._records.append(rows)
+            if rows:
+                await self._records.append(rows)
         except Exception:
             # The messages are in the backlog: a caller that were told otherwise would send them again.
             log.exception("redirect records were not written", extra={"fields": {"records": len(rows)}})

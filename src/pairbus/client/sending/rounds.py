@@ -136,7 +136,7 @@ class Shipment(Round):
         counts: SendCounts,
     ) -> None:
         messages, batch = group
-        parcel = messages[0] if wrapping.as_bytes and batch is None else None
+        parcel = messages[0] if wrapping.as_bytes and batch is None and len(messages) == 1 else None
         Round.__init__(self, wrapping.path, call.deadline, parcel=parcel)
         self._carrier = carrier
         self.call = call
@@ -145,6 +145,11 @@ class Shipment(Round):
         self.counts = counts
         #: Queues that may have taken it without a word.
         self.unsure: list[str] = []
+
+    @property
+    def payloads(self) -> list[bytes]:
+        """Its messages as bytes, all of them or none."""
+        return [one.payload for one in self.messages if one.payload is not None]
 
     def transmit(self, sender: SdkSender) -> Awaitable[Any]:
         return self._carrier.transmit(self, sender)

@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, Final
@@ -39,6 +39,7 @@ from .surroundings import Surroundings
 from .ticket import ends_caller
 
 _HEALTHY: Final = EntityState.HEALTHY  # see `link.py`
+_BACKLOG: Final = Route.BACKLOG
 #: What has set out: a call, to the primary, or what it sends to the backlog.
 Departure = EntityCall | Shipment
 Perform = Callable[[PairedEntity, EntityCall, float | None], Coroutine[Any, Any, Any]]
@@ -79,16 +80,18 @@ class Router:
             return None
         if entity.health.state is _HEALTHY:
             return call if entity.set_out(call) else None
-        if self._spool is None and len(call.messages) == 1 and entity.health.route is Route.BACKLOG:
+        if self._spool is None and len(call.messages) == 1 and entity.health.route is _BACKLOG:
             call.check(entity.limits)
             return self._backlog.set_out(entity.path, call, counts=entity.counts)
         return None
 
-    async def resume(self, entity: PairedEntity, departure: Departure) -> None:
+    def resume(self, entity: PairedEntity, departure: Departure) -> Awaitable[None]:
         """Go on with what had set out, and has failed, or is not on record yet."""
         if isinstance(departure, Shipment):
-            await self._backlog.resume(departure)
-            return
+            return self._backlog.resume(departure)
+        return self._try_again(entity, departure)
+
+    async def _try_again(self, entity: PairedEntity, departure: EntityCall) -> None:
         try:
             action = await entity.attempt(departure, has_set_out=True)
         except BaseException as error:

@@ -3,7 +3,7 @@
 1. What is near the limit is measured; all else is known to fit by the size of its body.
 2. A message that goes by itself is written at once where its sender takes bytes, and has nothing that an
    envelope hides: then no copy is made of it. Any other is copied, and written when it is sent, where what
-   cannot be written fails as the SDK's own send does.
+   cannot be written fails as the SDK's own send does. Several that fit are written at once, too.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pairbus.client.direct.encoding import (
     PlainEnvelope,
     Routing,
     encode_in_envelope,
+    encode_list,
     encode_to_enclose,
     routing_of,
 )
@@ -84,7 +85,9 @@ class WrappedMessage:
 
 
 class WrappedGroup(NamedTuple):
-    """What is sent together: the messages, and the batch in which the SDK is given several of them."""
+    """What is sent together: the messages, and the batch in which the SDK is given several of them, unless
+    all of them are written.
+    """
 
     messages: list[WrappedMessage]
     batch: ServiceBusMessageBatch | None = None
@@ -154,11 +157,18 @@ class Wrapping:
         return copy
 
     def _split(self, wrapped: list[WrappedMessage]) -> Iterator[WrappedGroup]:
+        natives = [one.native for one in wrapped]
+        payloads = encode_list(natives, self.batch_limit - BATCH_RESERVE) if self.as_bytes else None
+        if payloads is not None:
+            for one, payload in zip(wrapped, payloads, strict=True):
+                one.payload = payload
+            yield WrappedGroup(wrapped)
+            return
         try:
             yield WrappedGroup(wrapped, self._batch(wrapped))
             return
         except MessageSizeExceededError:
-            sizes = [measure(one.native) for one in wrapped]
+            sizes = [*map(measure, natives)]
         plan = split_batch(sizes, limit=self.batch_limit)
         # What is too large for any batch may still go by itself.
         alone = [range(index, index + 1) for index in plan.oversized]
