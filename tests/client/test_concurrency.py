@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pairbus.aio import PairedSender
+from pairbus.amqp.message import scan
 from pairbus.client.sending.link import SendLink
 from pairbus.client.sending.ticket import Ticket
 from pairbus.options import EntityState
@@ -111,6 +112,35 @@ async def test_wherever_a_caller_is_cancelled_the_client_stays_usable(still: Sce
     await asyncio.wait({first, second})
     await sender.send_messages(text("after"))
     assert "after" in still.ids()
+
+
+@pytest.mark.parametrize("way", ["to the primary", "to the backlog"])
+@pytest.mark.parametrize("number", [1, 3])
+async def test_what_waits_is_sent_as_it_was_when_it_was_called_for(
+    still: Scene, way: str, number: int
+) -> None:
+    sender, side = still.sender(), still.primary
+    if way == "to the backlog":
+        sender._client.fail_over("orders")
+        side = still.secondary
+    await sender.send_messages(text("before"))
+    side.faults.set("delay", seconds=0.2)
+    mine = [text(f"mine {index}", application_properties={"n": 1}) for index in range(number)]
+    given: Any = mine if number > 1 else mine[0]
+    sends = [still.begin(sender.send_messages(each)) for each in (text("ahead"), given)]
+    await asyncio.sleep(0)  # both have been called
+    for message in mine:
+        message.message_id = "changed"
+        assert message.application_properties is not None
+        message.application_properties["n"] = 2
+    await asyncio.gather(*sends)
+    found = still.messages("orders") if side is still.primary else still.backlog()
+    assert [each.message_id for each in found] == [
+        "before",
+        "ahead",
+        *(f"mine {index}" for index in range(number)),
+    ]
+    assert scan(found[-1].application_properties_bytes).application_properties["n"] == 1
 
 
 class Pulled(BaseException):

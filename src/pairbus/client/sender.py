@@ -106,6 +106,7 @@ class PairedSender:
             call = EntityCall(native, messages)
         departure = pair.router.set_out(entity, call) if timeout is None else None
         if departure is None:
+            call.keep_as_it_is()
             await pair.router.perform(entity, call, timeout)
             return
         try:

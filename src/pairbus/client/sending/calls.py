@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 from datetime import datetime
 from typing import Any, Literal
 
+from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.client.direct.encoding import encode_alone, encode_envelope, encode_list, routing_of
@@ -17,7 +18,7 @@ from pairbus.pairing.headroom import BATCH_RESERVE
 from pairbus.sdk.privates import LinkLimits, link_limits
 from pairbus.sdk.side import SdkSender, SendWritten
 
-from .message import Message, check_for_primary, measure
+from .message import Message, as_it_is_now, check_for_primary, measure
 from .ticket import Ticket
 
 
@@ -81,6 +82,15 @@ class EntityCall(Ticket):
         for message in self.messages:  # a request is no batch
             measure(message)  # which raises what the SDK raises for a request that cannot be written
             check_for_primary(message, [message], limits)
+
+    def keep_as_it_is(self) -> None:
+        """It has to wait, and is sent as it was when it was called for, as by the SDK, whatever becomes of
+        its owner's messages meanwhile.
+        """
+        if isinstance(self.native, ServiceBusMessageBatch):
+            return  # which has taken them so
+        self.messages = [as_it_is_now(message) for message in self.messages]
+        self.native = self.messages if type(self.native) is list else self.messages[0]
 
     def transmit(self, sender: SdkSender) -> Awaitable[Any]:
         """Have the primary take the messages, or schedule them, which gives their sequence numbers."""

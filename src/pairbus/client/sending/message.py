@@ -84,7 +84,7 @@ class PairedMessageBatch(ServiceBusMessageBatch):
         """Try to add a message; MessageSizeExceededError if it does not fit any more."""
         prepared = _prepare_one(message)
         super().add_message(prepared)
-        self.messages.append(_as_it_is_now(prepared))
+        self.messages.append(as_it_is_now(prepared))
 
 
 def prepare(given: Any, batches: type[PairedMessageBatch] = PairedMessageBatch) -> tuple[Any, list[Message]]:
@@ -167,7 +167,7 @@ def _copy(thing: T) -> T:
     return copy
 
 
-def _as_it_is_now(message: Message) -> AmqpAnnotatedMessage:
+def as_it_is_now(message: Message) -> AmqpAnnotatedMessage:
     """A copy that shares nothing with it that its owner can change."""
     raw = raw_of(message)
     if raw.body_type is not _DATA:
