@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pairbus.clock import Clock
 from pairbus.options import EntityState, StateChange
@@ -48,13 +48,6 @@ class EntityTally:
         return sum(number for _, number in self.recent) / _RATE_SPAN
 
 
-@dataclass(slots=True)
-class _OpenSpan:
-    state: EntityState
-    begins: float
-    reason: str
-
-
 class Recorder:
     """All that is known so far."""
 
@@ -71,7 +64,7 @@ class Recorder:
         self.faults: list[FaultSpan] = []
         self.phases: list[Phase] = []
         self.on_event: Callable[[str, float], None] = lambda text, at: None
-        self._open: dict[tuple[str, str], _OpenSpan] = {}
+        self._open: dict[tuple[str, str], StateSpan] = {}
         self._phase = ""
         self._phase_began = 0.0
         self._paths: dict[str, str] = {}
@@ -181,44 +174,38 @@ class Recorder:
     def note_state(self, client: str, change: StateChange) -> None:
         """An entity has changed its state, as this client sees it."""
         at = change.at - self.began
-        key = (client, change.path)
-        before = self._open.get(key) or _OpenSpan(change.old, 0.0, "")
-        self._close_span(key, before, at)
-        self._open[key] = _OpenSpan(change.new, at, change.reason)
+        self._begin_span(client, change.path, change.old, 0.0)
+        self._end_span(self._open.pop((client, change.path)), at)
+        self._begin_span(client, change.path, change.new, at, change.reason)
         self.tell(f"{client}: {change.path} {change.old.value} -> {change.new.value} ({change.reason})")
 
     def watch(self, client: str, path: str) -> None:
         """A client begins with an entity, which it takes for healthy."""
-        self._open.setdefault((client, path), _OpenSpan(EntityState.HEALTHY, 0.0, ""))
+        self._begin_span(client, path, EntityState.HEALTHY, 0.0)
 
     def state_of(self, path: str) -> EntityState:
         """The worst that any client sees."""
         key = path_key(path)
-        seen = {span.state for (_, spelled), span in self._open.items() if path_key(spelled) == key}
-        return next((state for state in _WORST if state in seen), EntityState.HEALTHY)
+        seen = {span.state for span in self._open.values() if path_key(span.path) == key}
+        return next((state for state in _WORST if state.value in seen), EntityState.HEALTHY)
+
+    def _begin_span(self, client: str, path: str, state: EntityState, at: float, reason: str = "") -> None:
+        """A state without an end yet, unless the client has one there already."""
+        span = StateSpan(client=client, path=path, state=state.value, begins=at, ends=at, reason=reason)
+        self._open.setdefault((client, path), span)
+
+    def _end_span(self, span: StateSpan, at: float) -> None:
+        self.states.append(replace(span, ends=max(at, span.begins)))
 
     def note_ping(self, path: str) -> None:
         """A client has asked an entity whether it is back."""
         self._tally(path).pings += 1
 
-    def _close_span(self, key: tuple[str, str], span: _OpenSpan, at: float) -> None:
-        client, path = key
-        self.states.append(
-            StateSpan(
-                client=client,
-                path=path,
-                state=span.state.value,
-                begins=span.begins,
-                ends=max(at, span.begins),
-                reason=span.reason,
-            )
-        )
-
     def finish(self) -> None:
         """Close what is open."""
         now = self.now()
-        for key, span in self._open.items():
-            self._close_span(key, span, now)
+        for span in self._open.values():
+            self._end_span(span, now)
         self._open.clear()
         self._end_phase(now)
         self._phase = ""
