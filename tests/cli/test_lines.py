@@ -129,7 +129,7 @@ def test_a_line_without_end_is_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_slow_source_gives_each_line_at_once(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
-    feed = Feed(reading, read_plain_lines)
+    feed = Feed(read_plain_lines(lines_of(reading)))
     async with asyncio.timeout(40):
         for text in (b"one", b"two"):
             os.write(writing, text + b"\n")
@@ -150,7 +150,7 @@ async def test_a_quick_source_gives_full_batches_and_waits_for_the_taker(pipe: t
             lead = max(lead, read - sum(sizes))
             yield message
 
-    feed = Feed(reading, parse)
+    feed = Feed(parse(lines_of(reading)))
     os.write(writing, b"x\n" * 30)
     os.close(writing)
     async with asyncio.timeout(40):
@@ -168,7 +168,7 @@ async def test_a_mistake_comes_after_what_was_read_before_it(pipe: tuple[int, in
     reading, writing = pipe
     os.write(writing, b'{"body": "one"}\nnonsense\n{"body": "never"}\n')
     os.close(writing)
-    feed = Feed(reading, read_json_lines)
+    feed = Feed(read_json_lines(lines_of(reading)))
     async with asyncio.timeout(40):
         assert [message["body"] for message in await feed.take(10)] == [b"one"]
         with pytest.raises(ConfigurationError, match="line 2: is not JSON"):

@@ -10,8 +10,8 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from pairbus.errors import ConfigurationError
 
@@ -49,17 +49,10 @@ def lines_of(descriptor: int) -> Iterator[bytes]:
         yield bytes(rest)
 
 
-class MessageFeed(Protocol):
-    """Where messages to send come from."""
-
-    async def take(self, limit: int) -> list[FedMessage]:
-        """At least one and at most `limit`; nothing at the end."""
-
-
 class Feed:
-    """Messages from a descriptor, parsed and counted on a thread of their own."""
+    """Messages that are read and parsed on a thread of their own."""
 
-    def __init__(self, descriptor: int, parse: Callable[[Iterable[bytes]], Iterable[FedMessage]]) -> None:
+    def __init__(self, messages: Iterable[FedMessage]) -> None:
         """Must be made on the event loop that takes from it."""
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
@@ -67,7 +60,7 @@ class Feed:
         self._room = threading.Semaphore(_AHEAD)
         self._ended = False
         self._error: Exception | None = None
-        thread = threading.Thread(target=self._read, args=(descriptor, parse), daemon=True)
+        thread = threading.Thread(target=self._read, args=(messages,), daemon=True)
         thread.start()
 
     async def take(self, limit: int) -> list[FedMessage]:
@@ -84,9 +77,9 @@ class Feed:
         self._room.release(len(taken))
         return taken
 
-    def _read(self, descriptor: int, parse: Callable[[Iterable[bytes]], Iterable[FedMessage]]) -> None:
+    def _read(self, messages: Iterable[FedMessage]) -> None:
         try:
-            for message in parse(lines_of(descriptor)):
+            for message in messages:
                 self._room.acquire()
                 self._messages.append(message)
                 if len(self._messages) == 1:  # otherwise somebody has been woken already

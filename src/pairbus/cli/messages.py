@@ -19,7 +19,7 @@ from pairbus.plumbing.toml_tables import parse_value
 from pairbus.plumbing.wording import counted
 
 from .exit_codes import INCOMPLETE
-from .feed import FedMessage, Feed, MessageFeed, lines_of
+from .feed import FedMessage, Feed, lines_of
 from .group import CommandGroup, examples
 from .lines import property_value, read_json_lines, read_plain_lines
 from .namespaces import NamespaceChoice, namespace_options
@@ -220,13 +220,15 @@ def send(
         own["application_properties"] = _parse_properties(properties)
     if own and source is not None:
         raise ConfigurationError("--message-id, --subject, --content-type and --property are for BODY")
-    given_body = _encode_body(body or "")
+    if source is None:
+        given_body = _encode_body(body or "")
+        found: Iterable[FedMessage] = [
+            {**one, **own} for one in read_plain_lines([given_body], session=session)
+        ]
+    else:
+        read = read_json_lines if json_lines else read_plain_lines
+        found = read(lines_of(source.fileno()), session=session)
     chosen, count = choice.resolve(), 0
-
-    def parse(lines: Iterable[bytes]) -> Iterator[FedMessage]:
-        read = read_json_lines if json_lines and source is not None else read_plain_lines
-        found = read(lines, session=session)
-        return ({**message, **own} for message in found) if source is None else found
 
     def add(sent: int) -> None:
         nonlocal count
@@ -234,12 +236,8 @@ def send(
 
     async def work() -> None:
         async with chosen.signed_in() as side:
-            if source is not None:
-                feed: MessageFeed = Feed(source.fileno(), parse)
-            else:
-                feed = _GivenMessages(list(parse([given_body])))
             sender = side.open_sender(path)
-            await send_all(sender, feed, batch=100, timeout=None, advice=_ADVICE, on_sent=add)
+            await send_all(sender, Feed(found), batch=100, timeout=None, advice=_ADVICE, on_sent=add)
 
     try:
         asyncio.run(work())
@@ -252,18 +250,6 @@ def _encode_body(body: str) -> bytes:
         return body.encode()
     except UnicodeEncodeError:
         raise ConfigurationError("BODY is no text in UTF-8; `messages send --file` takes any bytes") from None
-
-
-class _GivenMessages:
-    """A feed of messages that are all there."""
-
-    def __init__(self, messages: list[FedMessage]) -> None:
-        self._messages = messages
-
-    async def take(self, limit: int) -> list[FedMessage]:
-        """All of them, once."""
-        taken, self._messages = self._messages, []
-        return taken
 
 
 def _parse_properties(given: tuple[str, ...]) -> dict[str, Any]:

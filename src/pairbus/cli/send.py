@@ -8,7 +8,6 @@ import re
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -17,7 +16,7 @@ from pairbus.errors import ConfigurationError, PairbusError, UnreachableError
 
 from .access import signed_in
 from .candidates import offer_entities
-from .feed import FedMessage, Feed, LineMessage, MessageFeed
+from .feed import FedMessage, Feed, LineMessage, lines_of
 from .group import examples
 from .lines import read_json_lines, read_plain_lines
 from .logs import configure_logs, log_options
@@ -80,13 +79,13 @@ def send(
     """
     settings = choice.resolve()
     configure_logs(log_level, log_format)
-    parse = partial(read_json_lines if json_lines else read_plain_lines, session=session)
+    read = read_json_lines if json_lines else read_plain_lines
+    messages = read(lines_of(source.fileno()), session=session)
     tally = SendTally(clock=time.monotonic)
 
     async def work() -> None:
         async with signed_in(settings) as pair, pair.client([tally]) as client:
-            feed = Feed(source.fileno(), parse)
-            await send_all(client.get_queue_sender(path), feed, batch=batch, timeout=timeout)
+            await send_all(client.get_queue_sender(path), Feed(messages), batch=batch, timeout=timeout)
 
     try:
         asyncio.run(work())
@@ -97,7 +96,7 @@ def send(
 
 async def send_all(
     sender: PairedSender | EntitySender,
-    feed: MessageFeed,
+    feed: Feed,
     *,
     batch: int,
     timeout: float | None,
