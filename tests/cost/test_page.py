@@ -147,3 +147,11 @@ def test_what_is_little_is_not_shown_as_nothing(report: Report) -> None:
     assert "&lt; 0.000001" in page
     assert "0.000000<" not in page
     assert "<td>8 s</td>" in page
+
+
+def test_operations_that_are_billed_and_cost_nothing_are_explained(report: Report) -> None:
+    included = "So few operations are included in the base charge of a namespace."
+    assert included not in render_page(report, now=NOON)
+    usages = [used(stage=Stage.SEND, kind="send", count=20)]
+    few = report_of(make_bill(usages, [], SHEET), usages, [], SHEET)
+    assert included in render_page(few, now=NOON)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pairbus.cost.bill import BillTerms
+from pairbus.cost.report import INCLUDED
 from pairbus.cost.system import parse_system
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.files import publish
@@ -159,6 +160,8 @@ def _tell_unknown(terms: BillTerms, report: Report) -> None:
 def _draw(report: Report, page: Path) -> Iterator[str]:
     stages = [(share.label, share.count, share.units, share.unknown, share.cost) for share in report.by_stage]
     yield from draw_table(("STAGE", "OPERATIONS", "BILLED", "UNKNOWN", report.currency), stages)
+    if report.is_included:
+        yield f"{INCLUDED.capitalize()}."
     costs = {share.name: share for share in report.by_outage}
     outages = [costs[one.name] for one in report.outages if one.name in costs]
     rows = [(share.name, share.units, share.cost) for share in outages]

@@ -15,7 +15,7 @@ from pairbus.charts.time_axis import TimeAxis, draw_axis, pick_dates
 from pairbus.plumbing.wording import time_span, write_moment, write_money
 from pairbus.stages import Stage, StageLook
 
-from .report import Report, Share
+from .report import INCLUDED, Report, Share
 
 _MOST_ENTITIES = 15
 # A chart of less would have slots as wide as a hand.
@@ -84,8 +84,9 @@ def _stages(report: Report) -> str:
         Bar(share.label, float(share.cost), write_money(share.cost), _LOOKS[share.name].style)
         for share in report.by_stage
     ]
+    included = f'<p class="dim">{INCLUDED.capitalize()}.</p>' if report.is_included else ""
     return (
-        "<h2>Where the money went, by stage</h2>"
+        f"<h2>Where the money went, by stage</h2>{included}"
         + draw_bars(bars, "cost by stage")
         + _table("stage", report.by_stage)
         + '<p class="dim">Derived: what the application\'s own receivers do is not recorded, and is reckoned '

@@ -118,6 +118,11 @@ class Report:
         return sum(month.units for month in self.months)
 
     @property
+    def is_included(self) -> bool:
+        """Whether there were so few operations that the base charge has them all."""
+        return self.units > 0 and not any(month.operations_cost for month in self.months)
+
+    @property
     def unknown(self) -> int:
         return sum(share.unknown for share in self.by_stage)
 
@@ -169,6 +174,10 @@ class Report:
                 for row in self.forecast
             ],
         }
+
+
+#: Why operations that are billed cost nothing.
+INCLUDED = "so few operations are included in the base charge of a namespace"
 
 
 def money(amount: Decimal) -> str:

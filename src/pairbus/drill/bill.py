@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pairbus.cost.bill import BillTerms, make_bill
 from pairbus.cost.outages import merge_outages
-from pairbus.cost.report import Report, money, report_of
+from pairbus.cost.report import INCLUDED, Report, money, report_of
 from pairbus.cost.sheet import PriceSheet
 from pairbus.ledger.operations import KIND, read_operations, sight_outages
 from pairbus.ledger.segment import adopt_segments, closed_segments
@@ -54,8 +54,8 @@ def sum_up_cost(report: Report) -> Cost:
 
 def _note(report: Report) -> str:
     told = []
-    if report.units and not any(month.operations_cost for month in report.months):
-        told.append("so few operations are included in the base charge of a namespace")
+    if report.is_included:
+        told.append(INCLUDED)
     if report.unknown:
         told.append(
             counted(report.unknown, "operation has", "operations have") + " an unknown outcome and no price"
