@@ -23,7 +23,7 @@ from azure.core.exceptions import (
 from pairbus.backlog.provisioner import Provisioner
 from pairbus.broker import Broker
 from pairbus.pairing.names import parse_connection_string
-from pairbus.sdk.administration import Trouble, describe_trouble, judge_trouble, open_administration
+from pairbus.sdk.administration import TROUBLES, Trouble, describe_trouble, judge_trouble, open_administration
 
 
 async def test_an_embedded_namespace_is_asked_over_plain_http(broker: Broker) -> None:
@@ -76,11 +76,15 @@ def _answer(status: int) -> HttpResponseError:
         (ServiceRequestError("no way"), Trouble.UNREACHABLE),
         (TimeoutError(), Trouble.UNREACHABLE),
         (ConnectionResetError(), Trouble.UNREACHABLE),
-        (ValueError("ours"), None),
     ],
 )
-def test_what_failures_tell(error: Exception, trouble: Trouble | None) -> None:
+def test_what_failures_tell(error: Exception, trouble: Trouble) -> None:
+    assert isinstance(error, TROUBLES)
     assert judge_trouble(error) is trouble
+
+
+def test_a_mistake_of_ours_is_no_trouble() -> None:
+    assert not isinstance(ValueError("ours"), TROUBLES)
 
 
 def test_the_services_words_are_freed_from_their_markup() -> None:

@@ -13,6 +13,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from pairbus.plumbing.tasks import cancel_all
 from pairbus.sdk.administration import (
     REQUEST_LIMIT,
+    TROUBLES,
     OpenAdministration,
     Trouble,
     ask,
@@ -78,11 +79,8 @@ async def read_depth(
         reads = [asyncio.create_task(read(name)) for name in names]
         try:
             found = await asyncio.gather(*reads)
-        except Exception as error:
-            trouble = judge_trouble(error)
-            if trouble is None:
-                raise
-            return BacklogDepth(trouble=trouble, reason=describe_trouble(error))
+        except TROUBLES as error:
+            return BacklogDepth(trouble=judge_trouble(error), reason=describe_trouble(error))
         finally:
             await cancel_all(*reads)  # what one was refused, the others need not ask for
     return BacklogDepth(

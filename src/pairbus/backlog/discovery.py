@@ -11,7 +11,7 @@ from pairbus.errors import ConfigurationError
 from pairbus.pairing.names import backlog_queue_names
 from pairbus.portal import Portal
 from pairbus.pump.pair import Side
-from pairbus.sdk.administration import describe_trouble, judge_trouble, open_administration
+from pairbus.sdk.administration import TROUBLES, describe_trouble, open_administration
 
 from .backlog import Backlog
 from .depth import read_depth
@@ -108,9 +108,7 @@ async def _list_extra(side: Side, backlog: Backlog, on_request: OnRequest | None
     try:
         async with asyncio.timeout(_LIST_LIMIT), administration(side) as admin:
             return await list_extra(admin, backlog.name, backlog.count, on_request)
-    except Exception as error:
-        if judge_trouble(error) is None:
-            raise
+    except TROUBLES as error:
         if backlog.include_extra:
             raise ConfigurationError(
                 f"--include-extra needs the right to list queues: {describe_trouble(error)}"

@@ -11,7 +11,7 @@ from pairbus.cost.sheet import PriceSheet, default_sheet
 from pairbus.metering import units
 from pairbus.pairing.names import path_key
 from pairbus.pump.options import PumpOptions
-from pairbus.sdk.administration import describe_trouble, judge_trouble
+from pairbus.sdk.administration import TROUBLES, describe_trouble
 
 from .backlog import Backlog
 from .discovery import administration, discover, refuse_bare
@@ -114,9 +114,7 @@ async def _find_missing(backlog: Backlog, plan: BacklogPlan) -> None:
         async with asyncio.timeout(_LIST_LIMIT), administration(backlog.pair.primary) as admin:
             for entities in (admin.list_queues(), admin.list_topics()):
                 names.update([path_key(entity.name) async for entity in entities])
-    except Exception as error:
-        if judge_trouble(error) is None:
-            raise
+    except TROUBLES as error:
         plan.notes += (f"the entities of the primary cannot be listed: {describe_trouble(error)}",)
         return
     for name, path in plan.paths.items():

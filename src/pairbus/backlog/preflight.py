@@ -20,7 +20,7 @@ from azure.servicebus.management import QueueProperties, TopicProperties
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.failures import FailureKind, classify
 from pairbus.pairing.names import parse_backlog_queue_name
-from pairbus.sdk.administration import REQUEST_LIMIT, Trouble, ask, describe_trouble, judge_trouble
+from pairbus.sdk.administration import REQUEST_LIMIT, TROUBLES, Trouble, ask, describe_trouble, judge_trouble
 from pairbus.sdk.failures import describe
 from pairbus.sdk.graveyard import Graveyard
 from pairbus.sdk.side import SdkSide, SideName
@@ -141,9 +141,7 @@ class Preflight:
                 try:
                     settings = await ask(admin.get_queue(name), limit=self._limit)
                     runtime = await ask(admin.get_queue_runtime_properties(name), limit=self._limit)
-                except Exception as error:
-                    if judge_trouble(error) is None:
-                        raise
+                except TROUBLES as error:
                     self._note([Finding("warning", "capacity", name, describe_trouble(error))])
                     continue
                 size = (settings.max_size_in_megabytes or 0) * _MEGABYTE
@@ -177,11 +175,8 @@ class Preflight:
                 if self._entities:
                     return {path: await self._describe(admin, path) for path in self._entities}
                 return await self._list(admin)
-            except Exception as error:
-                trouble = judge_trouble(error)
-                if trouble is None:
-                    raise
-                if trouble is Trouble.UNREACHABLE:
+            except TROUBLES as error:
+                if judge_trouble(error) is Trouble.UNREACHABLE:
                     self._mark_unreachable("primary", describe_trouble(error))
                     return {}
         self._note([_without_manage(self._entities)])

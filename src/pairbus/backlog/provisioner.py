@@ -32,6 +32,7 @@ from azure.servicebus.management import QueueProperties
 from pairbus.pairing.names import backlog_queue_names, lease_queue_name
 from pairbus.sdk.administration import (
     REQUEST_LIMIT,
+    TROUBLES,
     OpenAdministration,
     Trouble,
     ask,
@@ -215,10 +216,8 @@ class Provisioner:
             except AttributeError:
                 # How the SDK answers who asks for a queue and gets the description of a topic.
                 return BacklogQueueReport(name=name, error="a topic has this name")
-            except Exception as error:
+            except TROUBLES as error:
                 trouble = judge_trouble(error)
-                if trouble is None:
-                    raise
                 if trouble is Trouble.REFUSED:
                     return BacklogQueueReport(name=name, error=describe_trouble(error))
                 return _Stop(trouble, describe_trouble(error))
@@ -247,9 +246,7 @@ class Provisioner:
                 with suppress(ResourceExistsError):  # somebody else was quicker
                     await self._ask(name, admin.create_queue(name, **_LEASE))
                 return []
-        except Exception as error:
-            if judge_trouble(error) is None and not isinstance(error, AttributeError):
-                raise
+        except (*TROUBLES, AttributeError) as error:
             return [f"the queue of the syphon's lease, {name}, cannot be made: {describe_trouble(error)}"]
         if found is None:
             return [f"there is no queue {name}: two syphons may work on this pair at a time"]
@@ -334,9 +331,7 @@ class Provisioner:
         try:
             async with asyncio.timeout(self._limit * 4):
                 return await list_extra(admin, self._primary, self._count, self._on_request), []
-        except Exception as error:
-            if judge_trouble(error) is None:
-                raise
+        except TROUBLES as error:
             return [], [f"extra backlog queues could not be looked for: {describe_trouble(error)}"]
 
     def _sum_up(

@@ -34,6 +34,8 @@ OpenAdministration = Callable[[], ServiceBusAdministrationClient]
 #: How long one administrative request may take; Azure answers within a second or two.
 REQUEST_LIMIT = 15.0
 
+#: What a request fails with for a reason of the service or of the connection; a TimeoutError is an OSError.
+TROUBLES = (AzureError, OSError)
 _FORBIDDEN = (401, 403)
 _DETAIL = re.compile(r"<Detail>(?:SubCode=\d+\.\s*)?(.*?)\s*(?:TrackingId:.*?)?</Detail>", re.DOTALL)
 
@@ -128,8 +130,8 @@ async def ask(request: Awaitable[T], *, limit: float = REQUEST_LIMIT) -> T:
         return await request
 
 
-def judge_trouble(error: Exception) -> Trouble | None:
-    """The trouble behind a failed request; None if it is neither of the service nor of the connection."""
+def judge_trouble(error: Exception) -> Trouble:
+    """The trouble behind one of `TROUBLES`."""
     if isinstance(error, ClientAuthenticationError):
         return Trouble.NOT_PERMITTED
     if isinstance(error, HttpResponseError):
@@ -142,9 +144,7 @@ def judge_trouble(error: Exception) -> Trouble | None:
             if status is not None and (status == 429 or status >= 500)
             else Trouble.REFUSED
         )
-    if isinstance(error, AzureError | OSError):  # a TimeoutError is an OSError
-        return Trouble.UNREACHABLE
-    return None
+    return Trouble.UNREACHABLE
 
 
 def describe_trouble(error: Exception) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, TypeVar
 
-from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFoundError
+from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import SqlRuleAction, SqlRuleFilter
 
@@ -17,7 +17,7 @@ from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.plumbing.toml_tables import name_nearest, parse_value
 from pairbus.words import DEFAULT_RULE
 
-from .administration import Trouble, describe_trouble, judge_trouble
+from .administration import TROUBLES, Trouble, describe_trouble, judge_trouble
 from .side import SdkSide
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ async def administer(
     except ResourceExistsError:
         mend = "delete it first, or say --if-missing"
         raise ConfigurationError(f"{path} of {name} is there already; {mend}") from None
-    except (AzureError, OSError) as error:
+    except TROUBLES as error:
         trouble, told = judge_trouble(error), describe_trouble(error)
         if trouble is Trouble.REFUSED:
             raise ConfigurationError(f"{name} refuses: {told}") from None
@@ -198,7 +198,7 @@ async def _create_rule(
             filter=SqlRuleFilter(sql),
             action=None if action is None else SqlRuleAction(action),
         )
-    except (AzureError, OSError):
+    except TROUBLES:
         if address.rule is None:  # it would take every message
             await admin.delete_subscription(entity, subscription)
         raise

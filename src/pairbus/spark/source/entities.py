@@ -48,16 +48,13 @@ def _shown(path: str, dead_letters: str) -> list[str]:
 
 
 async def _list(side: Side) -> list[str]:
-    from pairbus.sdk.administration import Trouble, describe_trouble, judge_trouble  # see _paths
+    from pairbus.sdk.administration import TROUBLES, Trouble, describe_trouble, judge_trouble  # see _paths
 
     try:
         async with asyncio.timeout(_LIST_LIMIT):
             return [path async for path in _paths(side)]
-    except Exception as error:
-        trouble = judge_trouble(error)
-        if trouble is None:
-            raise
-        if trouble is Trouble.UNREACHABLE:
+    except TROUBLES as error:
+        if judge_trouble(error) is Trouble.UNREACHABLE:
             raise UnreachableError(f"The entities cannot be listed: {describe_trouble(error)}") from None
         raise ConfigurationError(
             f"A pattern needs the right to list entities: {describe_trouble(error)}. Name them instead"
