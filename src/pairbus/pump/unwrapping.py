@@ -151,8 +151,9 @@ def _unwrap(
     )
 
 
-def _entries(data: bytes, start: int) -> tuple[int, int]:
-    """Where the entries of a map begin, and how many values there are."""
+def find_entries(data: bytes) -> tuple[int, int]:
+    """Where the entries of a section begin that is a map, and how many keys and values there are."""
+    start = 3 if data[1] == 0x53 else skip(data, 1)
     code = data[start]
     if code == 0xC1:
         return start + 3, data[start + 2]
@@ -204,7 +205,7 @@ def _read_entries(data: bytes) -> Postmark:
     own: list[bytes] = []
     places: dict[str, int] = {}
     if data:
-        at, count = _entries(data, 3 if data[1] == 0x53 else skip(data, 1))
+        at, count = find_entries(data)
         for _ in range(count // 2):
             begin = at
             width = data[at + 1]
@@ -275,7 +276,7 @@ def _decode_letter(data: bytes) -> _Letter:
     aliases: dict[str, Any] = {}
     own: list[bytes] = []
     if data:
-        at, count = _entries(data, 3 if data[1] == 0x53 else skip(data, 1))
+        at, count = find_entries(data)
         for _ in range(count // 2):
             begin = at
             key = data[at + 2 : at + 2 + data[at + 1]] if data[at] == 0xA1 else b""

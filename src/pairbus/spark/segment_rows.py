@@ -19,12 +19,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import json
 
 from pairbus.ledger.columns import LAST_MOMENT, RowColumn, columns_of
 from pairbus.ledger.operations import BOUNDS, KIND, ROWS, parse_row
 from pairbus.ledger.store_files import day_at
 from pairbus.plumbing.json_text import parse_json
+from pairbus.stores.parquet_files import read_json_lines
 
 _KINDS = {kind: columns_of(made) for kind, made in ROWS.items()}
 #: A row has the columns of all kinds, and those of its own kind filled in.
@@ -36,9 +36,7 @@ _ARROW = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_
 _FIELDS = [(name, _ARROW[column.plain]) for name, column in COLUMNS.items()]
 #: Rows as they stand in the table, before the day becomes a directory.
 SCHEMA = pa.schema([*_FIELDS, ("raw", pa.string()), ("day", pa.string())])
-_PARSE = json.ParseOptions(explicit_schema=pa.schema(_FIELDS), unexpected_field_behavior="ignore")
-# A line must fit into a block; others are read by themselves.
-_READ = json.ReadOptions(use_threads=False, block_size=4 << 20)
+_PARSED = pa.schema(_FIELDS)
 _BEGUN = re.compile(rf"{KIND}-(\d{{1,15}})-")
 _DAY = 86_400
 # The largest number that a table holds.
@@ -47,9 +45,10 @@ _LARGEST = {int: 2**63 - 1, float: nextafter(2.0**63, 0.0)}
 
 def parse_segment(data: bytes, file: str) -> pa.Table:
     """The rows of a segment, in the columns of `SCHEMA`."""
-    found = _parse(data)
-    if found is None:
+    read = read_json_lines(data, _PARSED, use_threads=False)
+    if read is None:
         return _rows([_parse_line(line) or _bad_row(line, file) for line in _lines(data)])
+    found = read.select(list(COLUMNS)).combine_chunks()
     sound = _judge(found)
     is_whole = pc.all(sound).as_py() is not False
     good = _without_foreign(found if is_whole else found.filter(sound))
@@ -59,18 +58,6 @@ def parse_segment(data: bytes, file: str) -> pa.Table:
     lines = _lines(data)
     bad = [lines[place] for place, is_good in enumerate(sound.to_pylist()) if not is_good]
     return pa.concat_tables([table, _rows([_bad_row(line, file) for line in bad])])
-
-
-def _parse(data: bytes) -> pa.Table | None:
-    """Parse by Arrow; None if it fails, or finds a different number of rows than lines."""
-    try:
-        if not data.isascii():
-            data.decode("utf-8")
-        found = json.read_json(pa.BufferReader(data), _READ, _PARSE)
-    except (UnicodeDecodeError, pa.ArrowInvalid):
-        return None
-    is_row_a_line = found.num_rows == data.count(b"\n") + (not data.endswith(b"\n"))
-    return found.select(list(COLUMNS)).combine_chunks() if is_row_a_line else None
 
 
 def _lines(data: bytes) -> list[bytes]:

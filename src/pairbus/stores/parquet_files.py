@@ -70,20 +70,14 @@ def encode_lines(
     they must be looked at one by one.
     """
     import pyarrow as pa
-    from pyarrow import compute, json
+    from pyarrow import compute
 
-    kinds = {name: getattr(pa, _TYPES[kind or float])() for name, kind in columns.items()}
-    parse = json.ParseOptions(explicit_schema=pa.schema(kinds.items()), unexpected_field_behavior="ignore")
+    schema = pa.schema([(name, getattr(pa, _TYPES[kind or float])()) for name, kind in columns.items()])
     tables = []
     for data in blocks:
-        try:
-            if not data.isascii():
-                data.decode("utf-8")
-            tables.append(json.read_json(pa.BufferReader(data), json.ReadOptions(block_size=_BLOCK), parse))
-        except (UnicodeDecodeError, pa.ArrowInvalid):
+        if (found := read_json_lines(data, schema)) is None:
             return None
-        if tables[-1].num_rows != data.count(b"\n"):
-            return None
+        tables.append(found)
     rows = pa.concat_tables(tables)
     if any(rows[name].null_count for name in needed):
         return None
@@ -104,6 +98,23 @@ def encode_lines(
             values = compute.cast(stamps, pa.timestamp("us", tz="UTC"))
         cells[name] = values
     return _encode(pa.table(cells))
+
+
+def read_json_lines(data: bytes, schema: Any, *, use_threads: bool = True) -> Any:
+    """Lines of JSON as a table of these columns; None if not each of them is a row that Arrow takes."""
+    import pyarrow as pa
+    from pyarrow import json
+
+    read = json.ReadOptions(use_threads=use_threads, block_size=_BLOCK)
+    parse = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    try:
+        if not data.isascii():
+            data.decode("utf-8")
+        rows = json.read_json(pa.BufferReader(data), read, parse)
+    except (UnicodeDecodeError, pa.ArrowInvalid):
+        return None
+    is_row_a_line = rows.num_rows == data.count(b"\n") + (not data.endswith(b"\n"))
+    return rows if is_row_a_line else None
 
 
 def join_tables(files: Sequence[bytes]) -> bytes:

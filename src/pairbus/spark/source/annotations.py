@@ -13,8 +13,8 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from pairbus import words
-from pairbus.amqp.decoding import decode, skip
-from pairbus.amqp.errors import DecodeError
+from pairbus.amqp.decoding import decode
+from pairbus.pump.unwrapping import find_entries
 
 from .properties import TextMap, text_map
 
@@ -121,10 +121,7 @@ def _learn(data: bytes) -> _Layout:
     places: dict[str, int] = {}
     found: dict[str, Any] = {}
     if data:
-        at = 3 if data[1] == 0x53 else skip(data, 1)
-        if data[at] not in (0xC1, 0xD1):
-            raise DecodeError("a section that must be a map is none")
-        at = at + 3 if data[at] == 0xC1 else at + 9
+        at, _ = find_entries(data)
         while at < len(data):
             key, at = decode(data, at)
             value, end = decode(data, at)

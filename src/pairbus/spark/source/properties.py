@@ -8,8 +8,9 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from pairbus.amqp.decoding import decode, skip
+from pairbus.amqp.decoding import decode
 from pairbus.amqp.errors import DecodeError
+from pairbus.pump.unwrapping import find_entries
 
 from .values import to_text
 
@@ -52,13 +53,7 @@ def read_map(data: bytes) -> TextMap | None:
 
 
 def _read(data: bytes) -> TextMap:
-    at = 3 if data[1] == 0x53 else skip(data, 1)
-    if data[at] == 0xC1:
-        count, at = data[at + 2], at + 3
-    elif data[at] == 0xD1:
-        count, at = _int(data, at + 5)[0], at + 9
-    else:
-        raise DecodeError("a section that must be a map is none")
+    at, count = find_entries(data)
     keys: list[str] = []
     names: list[str] = []
     texts: list[str | None] = []
