@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ from pairbus import ConfigurationError, Observer, PairedServiceBusClient
 from pairbus.client.state.records import KIND, RedirectRecord, SegmentRecords
 from pairbus.client.state.shipping import RecordShipper
 from pairbus.clock import SystemClock
+from pairbus.ledger import segment
 from pairbus.ledger.operation_log import OperationLog
 from pairbus.ledger.receipts import KIND as RECEIPTS
 from pairbus.ledger.record_files import RecordFiles
@@ -152,6 +155,33 @@ def test_a_dead_host_is_told_in_a_directory_too(tmp_path: Path) -> None:
     records.close(ends=True)
     shipper.ship()
     assert tell_silent(RecordFiles.list(shared, KIND).later, now=later) == []
+
+
+def test_nobody_has_ended_of_whom_a_segment_cannot_be_adopted_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, shared = tmp_path / "own", tmp_path / "shared"
+    writer = SegmentWriter(own, RECEIPTS, is_chained=True, is_shipped=True)
+    writer.append([{"op": "1"}])
+    assert writer._open is not None
+    assert writer._life is not None
+    writer._open.abandon()  # as if it was killed
+    writer._life.release()
+    shipper = RecordShipper(own, shared, clock=SystemClock())
+    with monkeypatch.context() as failing:
+
+        def fail(*_: object) -> int:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        failing.setattr(segment, "_cut_torn_commit", fail)
+        shipper.ship()
+    told = [head for _, head in RecordFiles.list(shared, RECEIPTS).heads if head is not None]
+    assert all(head.is_open for head in told)
+    shipper.ship()
+    files = RecordFiles.list(shared, RECEIPTS)
+    assert [row["op"] for path in files.closed for row in read_segment(path).rows] == ["1"]
+    assert files.audit(must_succeed=False).gaps == []
+    assert [head.is_open for _, head in files.heads if head is not None and not head.is_adopted] == [False]
 
 
 async def test_the_ledger_is_shipped_too(place: StoreUri, tmp_path: Path) -> None:

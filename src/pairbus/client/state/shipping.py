@@ -3,9 +3,10 @@
 1. No send waits for it. Records and ledger are written to segments of the `state_dir` as ever. A thread puts
    those that are closed, each as one object with the name that it has, and removes them here.
 2. Heads are read first and put last: what a head tells of is then there. Before the first segment of a writer
-   it is told that there is one. Where a segment is just being closed that its head tells of already, all of
-   that writer is left to the next round. Of one that runs, the head is told anew now and then, though nothing
-   was written, so that its silence says that it has died; see `ledger.silence`.
+   it is told that there is one. Where a segment is just being closed that its head tells of already, or could
+   not be adopted of a dead one, all of that writer is left to the next round. Of one that runs, the head is
+   told anew now and then, though nothing was written, so that its silence says that it has died; see
+   `ledger.silence`.
 3. Whoever has the state directory next adopts what a dead process left open, ships it, and tells the end of
    its chain. That a writer runs is known by a lock, which ends with it.
 4. A put that fails is made again with the next round, from the same segment. Nothing is removed before that.
@@ -175,11 +176,16 @@ class RecordShipper:
         dead = {one.path for kind, one in self._heads() if one.head and self._is_dead(kind, one.head, now)}
         heads = self._heads()  # only now: who has just ended has said more with its end
         opened = [name for kind in (REDIRECTS, RECEIPTS) for name in open_segments(self._directory, kind)]
+        unfinished = {writer_of(name) for name in opened}
         passed_over = {
             one.head.writer
             for kind, one in heads
             if one.head is not None
-            and (any(is_told_by(name, one.head) for name in opened) or self._is_elsewhere(kind, one.head))
+            and (
+                any(is_told_by(name, one.head) for name in opened)
+                or (one.path in dead and one.head.writer in unfinished)  # nothing of it can be adopted now
+                or self._is_elsewhere(kind, one.head)
+            )
         }
         segments = [
             path
