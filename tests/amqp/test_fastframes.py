@@ -273,12 +273,24 @@ def _count(fields: bytes) -> int:
     return len(fields) - (1 if b"\x52" in fields or b"\x56" in fields or b"\x70" in fields else 0)
 
 
+@pytest.mark.parametrize("size", [0, 32, 33, 255, 256])
+def test_the_end_of_a_message_with_a_tag_of_any_size(size: int) -> None:
+    """What follows its first frame need not repeat the tag, and nobody looks at one that is there."""
+    peer = _ready()
+    peer.send(Transfer(0, 300, b"tag", 0, more=True), b"begun, ")
+    peer.send(Transfer(0, 300, b"t" * size), b"ended")
+    assert peer.all_events(TransferReceived)[-1].payload == b"begun, ended"
+    for number in (301, 302):
+        peer.send(Transfer(0, number, b"tag", 0), b"next")
+    assert [event.payload for event in peer.all_events(TransferReceived)[-2:]] == [b"next", b"next"]
+
+
 def test_memos_do_not_grow() -> None:
     peer = _ready()
     for number in range(2000):
         peer.send(Transfer(0, number, b"t", number, settled=True), b"")
         peer.send(Disposition(True, 0, 0, False, Modified(True, bool(number % 2))))
-    assert len(fastframes.transfer_tails) <= 512
+    assert [len(session.inbox._forms) for session in peer.machine.sessions] == [2]
     assert len(fastframes.disposition_tails) <= 512
 
 

@@ -375,7 +375,7 @@ class Connection:
             if inbox and shape == PLAIN_FRAME and HEAD_SIZE <= size <= limit and end <= size_of_data:
                 try:
                     if performative == TRANSFER_LIST:
-                        at = inbox.take_transfers(data, at, end, length, count, byte1, byte2, events)
+                        at = inbox.take_transfers(data, at, end, byte1, byte2, events)
                         continue
                     if performative == DISPOSITION_LIST:
                         at = inbox.take_dispositions(data, at, end, length, count, byte1, byte2, events)

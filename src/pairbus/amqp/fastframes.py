@@ -7,10 +7,11 @@ seventy thousand a second on a core.
 How:
 1. One `struct` call reads the frame header and the first bytes of the performative (`read_head`). They
    tell whether the frame has the usual shape: a described list of the 8 bit form.
-2. The fields that differ from frame to frame (handle, delivery ids, tag) are picked out by their
-   constructors, in `Inbox.take_transfers` and `Inbox.take_dispositions`: a call less counts there.
-3. The fields behind them hardly ever differ. Their raw bytes are looked up in a memo of what such bytes meant
-   last time, so flags and outcomes are decoded once, not a million times.
+2. Transfers of a link differ from each other in size, delivery id, tag and payload: one `struct` call picks
+   these out and gives the rest as bytes, which are compared with those of the frame before.
+3. The ids of a disposition are picked out by their constructors. The fields behind them hardly ever differ:
+   their raw bytes are looked up in a memo of what such bytes meant last time, so flags and outcomes are
+   decoded once, not a million times.
 4. Whatever has another shape goes through the general codec, and means the same.
 5. Frames are written by one `struct` call from a prefix and a suffix that are made once a link.
 6. Settlements of neighbours may leave as one frame (`SettledRun`).
@@ -50,7 +51,6 @@ DISPOSITION_LIST = 0x005315C0
 FLOW_LIST = 0x005313C0
 
 read_uint = struct.Struct(">I").unpack_from
-read_id_and_tag = struct.Struct(">IBB").unpack_from
 read_id_and_code = struct.Struct(">IB").unpack_from
 
 MAX_TAG = 32
@@ -59,22 +59,29 @@ MAX_TAG = 32
 _MEMO_SIZE = 512  # distinct tails; a peer that invents more of them pays with slow frames, we with nothing
 _MEMO_BYTES = 40  # longer tails hold reasons and properties, which do not repeat
 
-transfer_tails: dict[bytes, tuple[int, int, bool]] = {}
-"""Fields of a transfer behind its tag: count of all fields, message format, settled. Whole messages only."""
-
 disposition_tails: dict[bytes, tuple[int, bool, DeliveryState | None]] = {}
 """Fields of a disposition behind `last`: count of all fields, settled, state."""
 
 
-def learn_transfer(tail: bytes, count: int, transfer: Transfer) -> None:
-    """Remember what the fields behind a tag mean."""
+def learn_transfer(
+    frame: bytes, transfer: Transfer
+) -> tuple[Callable[[bytes, int], tuple[Any, ...]], bytes, bytes, bytes] | None:
+    """How the next frame like this one, which is without its payload, is unpacked, and its head, mark and
+    tail; None if it is no whole message of the usual shape.
+    """
     is_usual = not (
         transfer.more or transfer.aborted or transfer.rcv_settle_mode or transfer.state is not None
     )
-    if is_usual and len(tail) <= _MEMO_BYTES:
-        if len(transfer_tails) >= _MEMO_SIZE:
-            transfer_tails.clear()
-        transfer_tails[tail] = count, transfer.message_format or 0, transfer.settled or False
+    at = {0x52: 16, 0x43: 15}.get(frame[14]) if len(frame) > HEAD_SIZE else None  # of the id
+    width = None if at is None else {0x70: 4, 0x52: 1}.get(frame[at])
+    if at is None or width is None or not is_usual or transfer.delivery_tag is None:
+        return None
+    marks_at, tag = at + 1 + width, len(transfer.delivery_tag)
+    head, marks, tail = frame[4 : at + 1], frame[marks_at : marks_at + 2], frame[marks_at + 2 + tag :]
+    if tag > MAX_TAG or marks != bytes((0xA0, tag)):
+        return None
+    form = transfer_struct(len(head), tag, len(tail), "I" if width == 4 else "B")
+    return form.unpack_from, head, marks, tail
 
 
 def learn_disposition(tail: bytes, count: int, disposition: Disposition) -> None:
@@ -221,9 +228,9 @@ class TransferShape:
 
 
 @lru_cache(maxsize=1024)
-def transfer_struct(head: int, tag: int, tail: int) -> struct.Struct:
+def transfer_struct(head: int, tag: int, tail: int, number: str = "I") -> struct.Struct:
     """A transfer frame up to its payload: size, head, id, mark, tag, tail."""
-    return struct.Struct(f">I{head}sI2s{tag}s{tail}s")
+    return struct.Struct(f">I{head}s{number}2s{tag}s{tail}s")
 
 
 @lru_cache(maxsize=1024)

@@ -2,8 +2,8 @@
 
 1. The window is opened again when half of it is used. It bounds frames in flight, not the peer: one that
    overruns it is not punished, since the Python SDK counts a message of many frames as one.
-2. A frame of the usual shape is read here field by field; `fastframes` has the reasons. Every other one
-   takes the way through the general codec, which also fills the memos.
+2. A frame of the usual shape is read here; `fastframes` has the reasons. Every other one takes the way
+   through the general codec, from which the usual shapes are learned.
 3. A peer that is busy sends many frames that differ from the one before in an id, a tag and a payload. Those
    are compared with it, and not read field by field. Dispositions of this kind are told together.
 """
@@ -20,7 +20,7 @@ from . import fastframes
 from .errors import DecodeError, SessionViolation
 from .events import ProtocolEvent, Settled, TransferReceived
 from .frames import HEADER_SIZE, decode_performative
-from .limits import MAX_TAG, UNLIMITED
+from .limits import UNLIMITED
 from .performatives import DeliveryState, Disposition, Transfer
 from .serials import MASK
 from .unsettled import Unsettled
@@ -60,7 +60,7 @@ class _DispositionForm(NamedTuple):
 
 
 _unpack_nothing = struct.Struct("").unpack_from
-_NO_TRANSFER = _TransferForm(_unpack_nothing, b"", b"", b"", 0, None, False, 0)
+_NO_FORM = _TransferForm(_unpack_nothing, b"", b"", b"", 0, None, False, 0)
 _NO_DISPOSITION = _DispositionForm(_unpack_nothing, b"", b"", UNLIMITED, {}, False, None)
 
 
@@ -69,11 +69,11 @@ class Inbox:
 
     __slots__ = (
         "_dispositions",
+        "_forms",
         "_links",
         "_low_water",
         "_received",
         "_sent",
-        "_transfers",
         "base",
         "session",
         "window",
@@ -87,7 +87,8 @@ class Inbox:
         self._links = links
         self._sent = session.unsettled_sent
         self._received = session.unsettled_received
-        self._transfers = _NO_TRANSFER
+        # By the first two bytes of a transfer's fields, which tell its link.
+        self._forms: dict[int, _TransferForm] = {}
         self._dispositions = _NO_DISPOSITION
 
     @property
@@ -101,98 +102,37 @@ class Inbox:
         self.session.send_flow()
 
     def take_transfers(
-        self,
-        data: bytes,
-        at: int,
-        end: int,
-        length: int,
-        count: int,
-        code: int,
-        small: int,
-        events: list[ProtocolEvent],
+        self, data: bytes, at: int, end: int, code: int, small: int, events: list[ProtocolEvent]
     ) -> int:
-        """A transfer frame at `at` as `fastframes.read_head` saw it, and those behind it that are like the
-        one before; the place behind them.
+        """A transfer frame at `at` as `fastframes.read_head` saw it, and those behind it that differ from the
+        one before in nothing but their size, id, tag and payload; the place behind them. The hottest lines of
+        the package.
         """
-        reached = self._take_transfers_alike(data, at, events)
-        if reached > at:
-            return reached
-        try:
-            if code == 0x52:
-                handle, p = small, at + 16
-            elif code == 0x43:
-                handle, p = 0, at + 15
-            else:
-                return self._take_transfer_slowly(data, at, end, 0, 0, events)
-            code = data[p]
-            if code == 0x70:
-                delivery_id, mark, width = fastframes.read_id_and_tag(data, p + 1)
-                tag = p + 7
-            elif code == 0x52:
-                delivery_id, mark, width = data[p + 1], data[p + 2], data[p + 3]
-                tag = p + 4
-            elif code == 0x43:
-                delivery_id, mark, width = 0, data[p + 1], data[p + 2]
-                tag = p + 3
-            else:
-                return self._take_transfer_slowly(data, at, end, 0, 0, events)
-        except (IndexError, struct.error):  # fewer fields than usual, at the end of the bytes at hand
-            return self._take_transfer_slowly(data, at, end, 0, 0, events)
-        stop = at + 13 + length
-        rest = tag + width
-        known = fastframes.transfer_tails.get(data[rest:stop])
-        link = self._links.get(handle)
-        if (
-            known is None
-            or link is None
-            or known[0] != count
-            or mark != 0xA0
-            or width > MAX_TAG
-            or not rest <= stop <= end
-            or not link.is_plain
-            or end - stop > link.size_limit
-        ):
-            return self._take_transfer_slowly(data, at, end, rest if mark == 0xA0 else 0, stop, events)
-        _, message_format, settled = known
-        if code == 0x70:
-            head, marks, tail = data[at + 4 : p + 1], data[tag - 2 : tag], data[rest:stop]
-            unpack = fastframes.transfer_struct(len(head), width, len(tail)).unpack_from
-            self._transfers = _TransferForm(
-                unpack, head, marks, tail, stop - at, link, settled, message_format
-            )
-        self._count_transfers(link, [delivery_id], settled)
-        events.append(
-            TransferReceived(link, delivery_id, data[tag:rest], data[stop:end], settled, message_format)
-        )
-        return end
-
-    def _take_transfers_alike(self, data: bytes, at: int, events: list[ProtocolEvent]) -> int:
-        """Transfers from `at` on that differ from the one before in nothing but their size, id, tag and
-        payload; the place behind them. The hottest lines of the package.
-        """
-        unpack, head, mark, tail, overhead, link, settled, message_format = self._transfers
+        key = code << 8 | small
+        form = self._forms.get(key, _NO_FORM)
+        unpack, head, mark, tail, overhead, link, settled, message_format = form
         if link is None or not link.is_plain:
-            return at
-        size_of_data, ids = len(data), list[int]()
+            return self._take_transfer_slowly(data, at, end, key, events)
+        size_of_data, ids, begin = len(data), list[int](), at
         most = min(self.session.connection.frame_limit, overhead + link.size_limit)
         while at <= size_of_data - overhead and len(ids) < _MOST_ALIKE:
             size, this_head, delivery_id, this_mark, tag, this_tail = unpack(data, at)
-            end = at + size
+            end_of_this = at + size
             if (
                 this_head != head
                 or this_tail != tail
                 or this_mark != mark
                 or not overhead <= size <= most
-                or end > size_of_data
+                or end_of_this > size_of_data
             ):
                 break
             ids.append(delivery_id)
-            events.append(
-                TransferReceived(link, delivery_id, tag, data[at + overhead : end], settled, message_format)
-            )
-            at = end
-        if ids:
-            self._count_transfers(link, ids, settled)
+            payload = data[at + overhead : end_of_this]
+            events.append(TransferReceived(link, delivery_id, tag, payload, settled, message_format))
+            at = end_of_this
+        if at == begin:
+            return self._take_transfer_slowly(data, at, end, key, events)
+        self._count_transfers(link, ids, settled)
         return at
 
     def _count_transfers(self, link: Link, ids: list[int], settled: bool) -> None:
@@ -207,13 +147,16 @@ class Inbox:
             self._received.update(dict.fromkeys(ids, link))
 
     def _take_transfer_slowly(
-        self, data: bytes, at: int, end: int, rest: int, stop: int, events: list[ProtocolEvent]
+        self, data: bytes, at: int, end: int, key: int, events: list[ProtocolEvent]
     ) -> int:
         self.session.connection.effort += 8
         transfer, start = decode_performative(data, at + HEADER_SIZE, end)
-        if 0 < rest <= stop == start:
-            fastframes.learn_transfer(data[rest:stop], data[at + 13], transfer)
         self.on_transfer(transfer, data[start:end], events)
+        link = self._links.get(transfer.handle)
+        shape = fastframes.learn_transfer(data[at:start], transfer)
+        if link is not None and shape is not None:
+            settled, message_format = transfer.settled or False, transfer.message_format or 0
+            self._forms[key] = _TransferForm(*shape, start - at, link, settled, message_format)
         return end
 
     def on_transfer(self, transfer: Transfer, payload: bytes, events: list[ProtocolEvent]) -> None:
