@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from decimal import Decimal
 from math import inf
 from typing import Literal, Protocol
 
 import pytest
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from pairbus import conditions
 from pairbus.amqp.message import (
@@ -14,9 +16,12 @@ from pairbus.amqp.message import (
     Properties,
     encode_application_properties,
     encode_data,
+    encode_footer,
     encode_properties,
+    encode_value,
     scan,
 )
+from pairbus.amqp.types import Decimal128, Symbol, ULong
 from pairbus.broker import Broker
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.message import MOST_PROPERTIES
@@ -28,6 +33,7 @@ from pairbus.pump.amqp_transport import AmqpTransport
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import Side
 from pairbus.pump.pump import open_transport
+from pairbus.pump.sdk_messages import to_payload
 from pairbus.pump.transport import Delivery, Transport, Unit
 from pairbus.pump.unwrapping import read_postmark
 from pairbus.wire.errors import CONNECTION_LOST, TransportError
@@ -143,6 +149,42 @@ async def test_what_is_sent_is_received_in_order_and_completed(transport: Transp
     assert await source.complete(found) == [None] * 20
     assert place.stored(QUEUE) == []
     await source.close()
+
+
+# What the SDK reads and writes in its own way.
+UNUSUAL: dict[str, bytes] = {
+    "a number for an id": encode_properties(Properties(message_id=ULong(5), correlation_id=ULong(2**64 - 1)))
+    + encode_data(b"x"),
+    "large numbers": encode_application_properties({"n": ULong(2**63), "m": 2**63 - 1}) + encode_data(b"x"),
+    "a number for a body": encode_value(2**40),
+    "a map with numbers for keys": encode_value({1: "one", "two": [2, None]}),
+    "a footer": encode_data(b"x") + encode_footer({Symbol("x-opt-sum"): 7}),
+}
+
+
+@pytest.mark.parametrize("what", UNUSUAL)
+async def test_what_is_unusual_is_sent_as_it_is_and_received(
+    transport: Transport, place: Place, what: str
+) -> None:
+    sent = scan(UNUSUAL[what])
+    assert await transport.destination(QUEUE).send([Unit([sent.payload])]) == [None]
+    [kept] = place.stored(QUEUE)
+    assert kept.body_bytes == sent.body_bytes
+    assert kept.application_properties_bytes == sent.application_properties_bytes
+    source = transport.source(QUEUE)
+    [found] = await source.receive(1, PATIENCE)
+    received = scan(found.payload)
+    assert received.body_bytes == sent.body_bytes
+    assert received.properties.message_id == kept.properties.message_id
+    assert received.application_properties == sent.application_properties
+    await source.close()
+
+
+def test_a_decimal_that_the_sdk_has_read_is_written() -> None:
+    read = AmqpAnnotatedMessage(value_body=Decimal("1.5"), properties={"message_id": 2**63})
+    written = scan(to_payload(read))
+    assert written.value() == Decimal128(bytes.fromhex("303e000000000000000000000000000f"))
+    assert written.properties.message_id == 2**63
 
 
 async def test_a_unit_of_several_is_taken_whole(transport: Transport, place: Place) -> None:

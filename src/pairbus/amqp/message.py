@@ -493,6 +493,10 @@ def encode_sequence(items: list[Any]) -> bytes:
     return _encode_section(b"\x00\x53\x76", items)
 
 
+def encode_footer(entries: dict[Any, Any]) -> bytes:
+    return _encode_section(b"\x00\x53\x78", entries)
+
+
 def encode_value(value: Any) -> bytes:
     return _encode_section(VALUE_MARK, value)
 

@@ -2,17 +2,21 @@
 
 The SDK decodes what it receives and forgets the types: strings and binaries are both bytes, every whole
 number is an int. What comes in through it is therefore written anew with the types that people usually mean:
-text if the bytes are text, a long for a number. What goes out keeps the types that our bytes have. The bodies
-of data sections are the same to the byte both ways.
+text if the bytes are text, a long for a number. What goes out is our bytes, in a batch; only what is too
+large for one is given as a message, with the types that our bytes have as far as the SDK can write them. The
+bodies of data sections are the same to the byte both ways.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
+from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.amqp import (
     AmqpAnnotatedMessage,
     AmqpMessageBodyType,
@@ -28,13 +32,17 @@ from pairbus.amqp.message import (
     encode_annotations,
     encode_application_properties,
     encode_data,
+    encode_footer,
     encode_header,
     encode_properties,
     encode_sequence,
     encode_value,
     scan,
 )
+from pairbus.sdk.privates import decimal_bytes, enclose
+from pairbus.words import PARTITION_KEY
 
+_ABOVE_LONG = 1 << 63
 _PROPERTIES = [one.name for one in fields(Properties)]
 _TEXT_FIELDS = [one.name for one in fields(Properties) if one.type == "str | None"]
 # What the SDK calls them.
@@ -66,7 +74,12 @@ def to_payload(raw: AmqpAnnotatedMessage) -> bytes:
     if raw.application_properties:
         own = {_text(key): _value(item) for key, item in raw.application_properties.items()}
         parts.append(encode_application_properties(own))
-    return b"".join((*parts, *_body_in(raw)))
+    parts += _body_in(raw)
+    if raw.footer:
+        parts.append(
+            encode_footer({types.Symbol(_text(key)): _value(item) for key, item in raw.footer.items()})
+        )
+    return b"".join(parts)
 
 
 def _body_in(raw: AmqpAnnotatedMessage) -> list[bytes]:
@@ -81,9 +94,9 @@ def _properties_in(given: AmqpMessageProperties | None) -> Properties:
     if given is None:
         return Properties()
     found = Properties(
-        message_id=_value(given.message_id),
+        message_id=_identifier(given.message_id),
         user_id=given.user_id if isinstance(given.user_id, bytes) else None,
-        correlation_id=_value(given.correlation_id),
+        correlation_id=_identifier(given.correlation_id),
         absolute_expiry_time=_milliseconds(given.absolute_expiry_time),
         creation_time=_milliseconds(given.creation_time),
         group_sequence=given.group_sequence,
@@ -104,8 +117,16 @@ def _milliseconds(value: Any) -> int | None:
     return None if value is None else int(value)
 
 
+def _identifier(value: Any) -> Any:
+    return types.ULong(value) if isinstance(value, int) else _value(value)
+
+
 def _value(value: Any) -> Any:
     match value:
+        case int() if value >= _ABOVE_LONG:
+            return types.ULong(value)
+        case Decimal():
+            return types.Decimal128(decimal_bytes(value))
         case bytes() | bytearray():
             try:
                 return value.decode("utf-8")
@@ -119,6 +140,18 @@ def _value(value: Any) -> Any:
             return [_value(item) for item in value]
         case _:
             return value
+
+
+def to_batch(payloads: Sequence[bytes], keywords: dict[str, Any]) -> ServiceBusMessageBatch:
+    """Messages of ours, to the byte, for the SDK to send; `keywords` are those of `enclose`."""
+    first = scan(payloads[0])
+    return enclose(
+        payloads,
+        message_id=first.properties.message_id,
+        session_id=first.properties.group_id,
+        partition_key=first.annotations.get(types.Symbol(PARTITION_KEY)),
+        keywords=keywords,
+    )
 
 
 def to_annotated(payload: bytes) -> AmqpAnnotatedMessage:
@@ -143,7 +176,9 @@ def to_annotated(payload: bytes) -> AmqpAnnotatedMessage:
 
 def _body_out(sections: MessageSections) -> AmqpAnnotatedMessage:
     if sections.body_kind == "value":
-        return AmqpAnnotatedMessage(value_body=_typed(sections.value()))
+        value = sections.value()
+        # A described value is a map to the SDK where it is the whole body.
+        return AmqpAnnotatedMessage(value_body=_plain(value) if type(value) in _TYPES else _typed(value))
     if sections.body_kind == "sequence":
         return AmqpAnnotatedMessage(sequence_body=[_typed(items) for items in sections.sequences()])
     return AmqpAnnotatedMessage(data_body=sections.data_sections() or [b""])
@@ -161,11 +196,16 @@ def _typed(value: Any) -> Any:
         case types.Array() | list():
             return [_typed(item) for item in value]
         case dict():
-            return {_typed(key): _typed(item) for key, item in value.items()}
+            return {_plain(key): _typed(item) for key, item in value.items()}
         case types.Char():
             return str(value)
     name = _TYPES.get(type(value))
-    if name is None:
-        return value
-    plain = float(value) if isinstance(value, float) else str(value) if isinstance(value, str) else int(value)
-    return {"TYPE": name, "VALUE": plain}
+    return value if name is None else {"TYPE": name, "VALUE": _plain(value)}
+
+
+def _plain(value: Any) -> Any:
+    """A value of one of AMQP's own types as Python's own."""
+    for kind in (float, str, int):
+        if isinstance(value, kind):
+            return kind(value)
+    return value

@@ -26,13 +26,13 @@ from pairbus import conditions
 from pairbus.amqp.message import scan
 from pairbus.pairing.failures import Fate
 from pairbus.sdk.failures import describe
-from pairbus.sdk.privates import is_settled_by_request
+from pairbus.sdk.privates import batch_keywords, can_enclose, is_settled_by_request
 from pairbus.wire.errors import CONNECTION_LOST, UNANSWERED, TransportError
 from pairbus.wire.meter import Meter
 from pairbus.wire.tokens import close_credential
 
 from .pair import ResolvedSide
-from .sdk_messages import to_annotated, to_payload
+from .sdk_messages import to_annotated, to_batch, to_payload
 from .transport import Delivery, Peeked, Refusal, Unit
 
 # Rule 2.
@@ -336,9 +336,8 @@ class SdkDestination:
         try:
             if self._sender is None:
                 self._sender = self._transport.client.get_queue_sender(self._path)
-            messages: Any = [to_annotated(payload) for payload in payloads]
             await self._sender.send_messages(
-                messages if len(messages) > 1 else messages[0], timeout=self._transport.timeout
+                _for_the_sdk(payloads, batch_keywords(self._sender)), timeout=self._transport.timeout
             )
         except (ServiceBusError, ValueError, TypeError, TimeoutError) as error:
             fate = describe(error).fate
@@ -362,6 +361,13 @@ class SdkDestination:
     async def close(self) -> None:
         async with self._lock:
             await self._drop()
+
+
+def _for_the_sdk(payloads: Sequence[bytes], keywords: dict[str, Any]) -> Any:
+    if sum(map(len, payloads)) < _BATCH_BYTES and can_enclose(keywords):
+        return to_batch(payloads, keywords)
+    messages = [to_annotated(payload) for payload in payloads]
+    return messages if len(messages) > 1 else messages[0]
 
 
 def _groups(units: Sequence[Unit]) -> list[list[Unit]]:
