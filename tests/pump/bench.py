@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -56,15 +57,16 @@ def envelope(
     body: bytes = b"body",
     properties: dict[str, Any] | None = None,
 ) -> bytes:
-    """A wrapped message, as a client sends it to a backlog queue."""
+    """A wrapped message, as a client sends it to a backlog queue: ten minutes ago, if it has a life."""
     aliases: Aliases = {}
+    born = None if ttl_ms is None else int((time.time() - 600) * 1000)
     if path is not None:
         natives = Natives(session_id=session, ttl_ms=ttl_ms, scheduled_ms=scheduled_ms)
         aliases = wrap(path, natives).aliases
     return b"".join(
         (
             encode_header(Header(durable=True)),
-            encode_properties(Properties(message_id=message_id or None)),
+            encode_properties(Properties(message_id=message_id or None, creation_time=born)),
             encode_application_properties(
                 {**(properties or {}), **{k: _amqp(v) for k, v in aliases.items()}}
             ),

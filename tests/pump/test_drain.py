@@ -111,9 +111,11 @@ async def test_time_to_live_by_policy(bench: Bench) -> None:
     (left,) = bench.stored("deducted")
     assert left.header.ttl is not None
     assert 3_500_000 < left.header.ttl <= 3_600_000
-    expiry = left.properties.absolute_expiry_time
+    born, expiry = left.properties.creation_time, left.properties.absolute_expiry_time
+    assert born is not None
     assert expiry is not None
     assert expiry / 1000 == pytest.approx(before + 3600, abs=60)
+    assert expiry - born == left.header.ttl  # which the entity takes for its life
     assert bench.receipts.rows[-1]["path"] in ("paused", "deducted")
     assert {row["reason"] for row in bench.receipts.rows if row["outcome"] == "dead-lettered"} == {
         "TTLExpiredException"

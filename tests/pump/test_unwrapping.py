@@ -143,12 +143,25 @@ def test_everything_comes_back_as_it_was(
     [("pause", 8000, 8000, False), ("deduct", 8000, 3000, False), ("deduct", 4000, 0, True)],
 )
 def test_time_to_live_by_policy(policy: str, ttl_ms: int, left: int, expired: bool) -> None:
-    payload = delivered(Natives(ttl_ms=ttl_ms), {}, encode_data(b""))
+    sent = Properties(message_id="id", creation_time=NOW - 6000)
+    payload = delivered(Natives(ttl_ms=ttl_ms), {}, encode_data(b""), properties=sent)
     opened = open_payload(payload, policy)
     found = scan(opened.payload)
     assert opened.expired is expired
     assert found.header.ttl == left
-    assert found.properties.absolute_expiry_time == NOW + left
+    # A namespace takes the time between these two for the life of the message.
+    assert (found.properties.creation_time, found.properties.absolute_expiry_time) == (NOW, NOW + left)
+
+
+def test_a_message_without_a_creation_time_gets_none() -> None:
+    payload = delivered(Natives(ttl_ms=8000), {}, encode_data(b""))
+    assert scan(open_payload(payload).payload).properties.creation_time is None
+
+
+def test_without_a_time_to_live_the_creation_time_is_left_alone() -> None:
+    sent = Properties(message_id="id", creation_time=NOW - 6000)
+    opened = open_payload(delivered(Natives(session_id="s"), {}, encode_data(b""), properties=sent))
+    assert scan(opened.payload).properties.creation_time == NOW - 6000
 
 
 def test_an_absolute_expiry_of_the_users_own_is_left_alone() -> None:

@@ -18,8 +18,9 @@ Theory of operation
    values, and application properties as a mapping; the client and the pump each translate at their edge.
    Times are milliseconds here, not seconds: they are what stands on the wire, and must come back to the bit.
 3. A time to live brings an absolute expiry with it (the SDK sets both), so both are cleared and both are set
-   anew. An absolute expiry without a time to live is a moment of the caller's choice and is left alone, and
-   so is the creation time.
+   anew. An absolute expiry without a time to live is a moment of the caller's choice and is left alone. With
+   a time to live the creation time is set anew, too: a namespace, and whoever receives, takes the time from
+   there to the expiry for the life of a message.
 4. Numbers among the aliases have a certain AMQP type: `Long` must be encoded as a long (the SDK writes a
    plain int with 32 bits, which hold 214 seconds of ticks), `TimestampMs` as a timestamp.
 5. Unwrapping checks types, for anybody may send to a queue. What cannot be unwrapped raises
@@ -106,6 +107,7 @@ class Unwrapped:
 
     `application_properties` are the user's own, untouched. `body_size` is set if the body has to be
     expanded with `expand_body`. What is `expired` under the policy is dead-lettered, not delivered stale.
+    `born_ms` is set if its life is: what its creation time has to be, if it has one.
     """
 
     path: str
@@ -113,6 +115,7 @@ class Unwrapped:
     application_properties: dict[Any, Any]
     body_size: int | None = None
     expired: bool = False
+    born_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,16 +170,22 @@ def unwrap(
         session_id=_read_session(found), expires_ms=expires_ms, scheduled_ms=_read_timestamp(found)
     )
     ttl_ms = _read_ttl(found)
-    expired = False
+    expired, born_ms = False, None
     if ttl_ms is not None:
         # The service counts a scheduled message's time from its scheduled time.
         begins = max(enqueued_ms, natives.scheduled_ms or 0)
         left = ttl_ms if policy == "pause" else ttl_ms - max(0, now_ms - begins)
         expired = policy == "deduct" and left <= 0
-        natives = _with_ttl(natives, left=max(left, 0), now_ms=now_ms)
+        born_ms = max(now_ms, natives.scheduled_ms or 0)
+        natives = _with_ttl(natives, left=max(left, 0), born_ms=born_ms)
     body_size = _read_body_size(found)
     return Unwrapped(
-        path=path, natives=natives, application_properties=own, body_size=body_size, expired=expired
+        path=path,
+        natives=natives,
+        application_properties=own,
+        body_size=body_size,
+        expired=expired,
+        born_ms=born_ms,
     )
 
 
@@ -193,12 +202,11 @@ def _sort_out(properties: Mapping[Any, Any]) -> tuple[dict[Any, Any], dict[str, 
     return own, found
 
 
-def _with_ttl(natives: Natives, *, left: int, now_ms: int) -> Natives:
-    starts = max(now_ms, natives.scheduled_ms or 0)
+def _with_ttl(natives: Natives, *, left: int, born_ms: int) -> Natives:
     return Natives(
         session_id=natives.session_id,
         ttl_ms=min(left, _MAX_TTL_MS),
-        expires_ms=min(starts + left, _MAX_EXPIRY_MS),
+        expires_ms=min(born_ms + left, _MAX_EXPIRY_MS),
         scheduled_ms=natives.scheduled_ms,
     )
 

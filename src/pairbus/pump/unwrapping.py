@@ -316,8 +316,15 @@ def _write(
         annotations = _annotations(mark, natives.scheduled_ms)
     properties = sections.properties_bytes
     if natives.session_id != identity.group_id or natives.expires_ms != identity.expires_ms:
+        told = sections.properties
+        born = told.creation_time if told.creation_time is None or found.born_ms is None else found.born_ms
         properties = encode_properties(
-            replace(sections.properties, group_id=natives.session_id, absolute_expiry_time=natives.expires_ms)
+            replace(
+                told,
+                group_id=natives.session_id,
+                absolute_expiry_time=natives.expires_ms,
+                creation_time=born,
+            )
         )
     header = _write_header(sections.header_bytes, natives.ttl_ms)
     return b"".join((header, annotations, properties, letter.own, body))
