@@ -12,7 +12,7 @@ from pairbus.amqp.decoding import decode
 from pairbus.amqp.encoding import encode
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.events import Closed, LinkAttached, TransferReceived
-from pairbus.amqp.frames import AMQP_HEADER, encode_frame
+from pairbus.amqp.frames import AMQP_HEADER, HEARTBEAT, encode_frame
 from pairbus.amqp.limits import MAX_ELEMENTS, CodecLimits, StrangerLimits
 from pairbus.amqp.performatives import (
     ACCEPTED,
@@ -205,6 +205,11 @@ def test_flows_and_transfers_are_counted_as_well() -> None:
     transfers = b"".join(encode_frame(0, Transfer(0, number, b"tag", 0, True), b"m") for number in range(201))
     assert _reads(peer, transfers) >= 3
     assert [event.delivery_id for event in peer.all_events(TransferReceived)] == list(range(201))
+
+
+def test_frames_without_a_performative_are_counted_as_well() -> None:
+    peer = Peer(limits=BUDGET).open().begin()
+    assert _reads(peer, HEARTBEAT * 401) == 6
 
 
 def test_settlements_are_counted_by_what_they_make_us_look_at() -> None:

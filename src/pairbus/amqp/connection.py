@@ -417,8 +417,9 @@ class Connection:
         if end > len(data):
             self._needed = size
             return at
+        self.effort += 1
         if start < end:
-            self.effort += 16 + (size >> 6)
+            self.effort += 15 + (size >> 6)
             limit = self._performative_limit
             performative: Any = read_attach(data, start, end) if end - start <= limit else None
             reached = end

@@ -108,9 +108,9 @@ class CodecLimits:
     """Bytes that a client may send ahead while the owner makes up its mind on SASL: one large read."""
 
     max_read_effort: int = UNLIMITED
-    """Effort that is spent on one read; the rest waits until `receive_data` is called again. A usual message
-    or settlement is 1, a flow 4, a frame through the general codec 16 and more by its size, a range of
-    settlements one for each 4 deliveries that it makes us look at. Sixty attaches are 1,024.
+    """Effort that is spent on one read; the rest waits until `receive_data` is called again. A usual message,
+    settlement or heartbeat is 1, a flow 4, a frame through the general codec 16 and more by its size, a range
+    of settlements one for each 4 deliveries that it makes us look at. Sixty attaches are 1,024.
     """
 
     stranger: StrangerLimits = StrangerLimits()
