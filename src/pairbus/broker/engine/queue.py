@@ -264,7 +264,6 @@ class MessageQueue(Entity):
         next_token, left = self._context.next_token, iter(list[StoredMessage]())
         try:
             while found := self._stock.take(line, min(limit - len(deliveries), FEW)):
-                breathe()
                 for message in (left := iter(found)):
                     if message.expires_at is not None and message.expires_at <= now:
                         self._expire(message, now)
@@ -278,6 +277,7 @@ class MessageQueue(Entity):
                         token = next_token()
                         locked[token.int], message.lock_token = message, token
                         deliveries.append(Handout(message, token, until))
+                breathe()
         finally:  # whatever happens, no message has a token that nobody knows, or is out of line
             self._stock.put_back(line, [*left])
             self._locks.add_all(locked, until, held)

@@ -120,7 +120,7 @@ class Stock:
         while numbers := line.pop(most):
             found = [
                 message
-                for message in map(find, numbers)
+                for message in map(find, dict.fromkeys(numbers))  # one that is stale may have come back
                 if message is not None and message.lock_token is None and message.state is _ACTIVE
             ]
             if found:
