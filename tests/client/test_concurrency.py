@@ -6,10 +6,14 @@ import asyncio
 import contextlib
 import os
 import random
+import threading
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.aio import PairedSender
 from pairbus.amqp.message import scan
@@ -17,6 +21,7 @@ from pairbus.client.sending.link import SendLink
 from pairbus.client.sending.ticket import Ticket
 from pairbus.options import EntityState
 from pairbus.testing import ManualTimers
+from tests.waiting import PATIENCE
 
 from .scene import Scene, eventually, sending_method, text
 
@@ -141,6 +146,62 @@ async def test_what_waits_is_sent_as_it_was_when_it_was_called_for(
         *(f"mine {index}" for index in range(number)),
     ]
     assert scan(found[-1].application_properties_bytes).application_properties["n"] == 1
+
+
+async def test_what_is_tried_again_is_sent_as_it_was_when_it_was_called_for(
+    still: Scene, manual_timers: ManualTimers
+) -> None:
+    sender = still.sender(failover_interval=30.0, send_timeout=30.0)
+    await sender.send_messages(text("before"))
+    still.primary.faults.set("silence")
+    mine = text("mine", application_properties={"n": 1})
+    send = still.begin(sender.send_messages(mine))
+    await still.on_the_wire()
+    mine.message_id = "changed"
+    assert mine.application_properties is not None
+    mine.application_properties["n"] = 2
+    await manual_timers.advance(30.0)
+    await send
+    (found,) = still.backlog()
+    assert found.message_id == "mine"
+    assert scan(found.application_properties_bytes).application_properties["n"] == 1
+
+
+async def test_what_is_scheduled_is_so_as_it_was_when_that_was_called_for(still: Scene) -> None:
+    sender, soon = still.sender(), datetime.now(UTC) + timedelta(hours=1)
+    await sender.send_messages(text("before"))
+    still.primary.faults.set("delay", seconds=0.2)
+    mine = text("mine")
+    calls = [
+        still.begin(sender.send_messages(text("ahead"))),
+        still.begin(sender.schedule_messages(mine, soon)),
+    ]
+    await asyncio.sleep(0)  # both have been called
+    mine.message_id = "changed"
+    await asyncio.gather(*calls)
+    still.primary.faults.clear()
+    assert sorted(still.ids()) == ["ahead", "before", "mine"]
+
+
+async def test_a_body_that_waits_is_that_of_the_call(still: Scene) -> None:
+    sender = still.sender()
+    await sender.send_messages(text("before"))
+    still.primary.faults.set("delay", seconds=0.2)
+    body = bytearray(b"mine")
+    mine = AmqpAnnotatedMessage(data_body=body)
+    sends = [still.begin(sender.send_messages(each)) for each in (text("ahead"), mine)]
+    await asyncio.sleep(0)  # both have been called
+    body[:] = b"changed"
+    await asyncio.gather(*sends)
+    assert bytes(still.messages("orders")[-1].body).endswith(b"mine")
+
+
+@pytest.mark.parametrize("timeout", [None, PATIENCE])
+async def test_what_cannot_be_copied_is_refused_as_by_the_sdk(still: Scene, timeout: float | None) -> None:
+    sender = still.sender()
+    odd: Any = {"lock": threading.Lock()}
+    with pytest.raises(ServiceBusError, match="Handler failed: Unable to encode"):
+        await sender.send_messages(text("odd", application_properties=odd), timeout=timeout)
 
 
 class Pulled(BaseException):

@@ -104,9 +104,15 @@ class PairedSender:
                 pair.check()
                 return
             call = EntityCall(native, messages)
+        # What sets out may have to be tried again. To copy a list takes half as long as to send it, so one is
+        # only copied where it waits.
+        is_single = len(call.messages) == 1
+        if is_single:
+            call.keep_as_it_is()
         departure = pair.router.set_out(entity, call) if timeout is None else None
         if departure is None:
-            call.keep_as_it_is()
+            if not is_single:
+                call.keep_as_it_is()
             await pair.router.perform(entity, call, timeout)
             return
         try:
@@ -129,6 +135,7 @@ class PairedSender:
         if not prepared:
             return []
         call = EntityCall(native, prepared, when=schedule_time_utc)
+        call.keep_as_it_is()
         numbers: list[int] = await pair.router.perform(entity, call, timeout)
         return numbers
 

@@ -86,8 +86,8 @@ class EntityCall(Ticket):
             check_for_primary(message, [message], limits)
 
     def keep_as_it_is(self) -> None:
-        """It has to wait, and is sent as it was when it was called for, as by the SDK, whatever becomes of
-        its owner's messages meanwhile.
+        """However long it takes, it is sent as it was when it was called for, as by the SDK, whatever becomes
+        of its owner's messages meanwhile.
         """
         if isinstance(self.native, ServiceBusMessageBatch):
             return  # which has taken them so

@@ -22,7 +22,6 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import (
     AmqpAnnotatedMessage,
     AmqpMessageBodyType,
-    AmqpMessageHeader,
     AmqpMessageProperties,
 )
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
@@ -63,6 +62,7 @@ _USUAL_SESSIONS = frozenset({str, type(None)})
 _USUAL_LIVES = frozenset({int, type(None)})
 _USUAL_SCHEDULES = frozenset({datetime, type(None)})
 # Types of nearly all values of properties and annotations.
+_BYTES = frozenset({bytes})
 _UNCHANGING = frozenset({str, bytes, int, float, bool, type(None), datetime, UUID})
 
 T = TypeVar("T")
@@ -170,20 +170,33 @@ def _copy(thing: T) -> T:
 def as_it_is_now(message: Message) -> AmqpAnnotatedMessage:
     """A copy that shares nothing with it that its owner can change."""
     raw = raw_of(message)
-    if raw.body_type is not _DATA:
-        return deepcopy(raw)
+    kind, data, header, annotations, properties, added, for_a_hop, footer = message_parts(raw)
+    if kind is not _DATA or for_a_hop or footer or not _BYTES.issuperset(map(type, data)):
+        return _deep_copy(raw)
     copy = object.__new__(AmqpAnnotatedMessage)
-    parts = copy.__dict__
-    for name, value in raw.__dict__.items():
-        if isinstance(value, dict):
-            # To copy every value would take many times as long.
-            is_flat = _UNCHANGING.issuperset(map(type, value.values()))
-            parts[name] = value.copy() if is_flat else deepcopy(value)
-        elif isinstance(value, AmqpMessageProperties | AmqpMessageHeader):
-            parts[name] = _copy(value)
-        else:
-            parts[name] = value
+    copy.__dict__.update(raw.__dict__)
+    if properties is not None:
+        copy.properties = _copy(properties)
+    if header is not None:
+        copy.header = _copy(header)
+    if annotations is not None:
+        copy.annotations = _copy_entries(annotations)
+    if added is not None:
+        copy.application_properties = _copy_entries(added)
     return copy
+
+
+def _copy_entries(entries: Any) -> Any:
+    if type(entries) is dict and _UNCHANGING.issuperset(map(type, entries.values())):
+        return entries.copy()  # to copy every value would take many times as long
+    return _deep_copy(entries)
+
+
+def _deep_copy(thing: T) -> T:
+    try:
+        return deepcopy(thing)
+    except Exception:  # noqa: BLE001 - what cannot be copied cannot be written either, which the SDK says
+        return thing
 
 
 def natives_of(message: Message, scheduled_for: datetime | None = None) -> Natives:
