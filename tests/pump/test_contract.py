@@ -36,6 +36,7 @@ from pairbus.pump.pump import open_transport
 from pairbus.pump.sdk_messages import to_payload
 from pairbus.pump.transport import Delivery, Transport, Unit
 from pairbus.pump.unwrapping import read_postmark
+from pairbus.sdk import privates
 from pairbus.wire.errors import CONNECTION_LOST, TransportError
 from tests.simulation.checker import stored
 from tests.simulation.faults import Fault, Weather
@@ -158,6 +159,7 @@ UNUSUAL: dict[str, bytes] = {
     "large numbers": encode_application_properties({"n": ULong(2**63), "m": 2**63 - 1}) + encode_data(b"x"),
     "a number for a body": encode_value(2**40),
     "a map with numbers for keys": encode_value({1: "one", "two": [2, None]}),
+    "a footer behind much": encode_data(190_000 * b"x") + encode_footer({Symbol("x-opt-sum"): 7}),
     "a footer": encode_data(b"x") + encode_footer({Symbol("x-opt-sum"): 7}),
 }
 
@@ -178,6 +180,16 @@ async def test_what_is_unusual_is_sent_as_it_is_and_received(
     assert received.properties.message_id == kept.properties.message_id
     assert received.application_properties == sent.application_properties
     await source.close()
+
+
+async def test_an_sdk_that_is_not_known_writes_them_itself(
+    transport: Transport, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(privates, "VERSION", "7.99.0")
+    units = [Unit([message(1)]), Unit([message(2)]), Unit([message(3, "s"), message(4, "s")], "s")]
+    assert await transport.destination(QUEUE).send(units) == [None, None, None]
+    stored = [(one.properties.message_id, one.properties.group_id) for one in place.stored(QUEUE)]
+    assert stored == [("m1", None), ("m2", None), ("m3", "s"), ("m4", "s")]
 
 
 def test_a_decimal_that_the_sdk_has_read_is_written() -> None:

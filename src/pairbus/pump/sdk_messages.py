@@ -2,9 +2,9 @@
 
 The SDK decodes what it receives and forgets the types: strings and binaries are both bytes, every whole
 number is an int. What comes in through it is therefore written anew with the types that people usually mean:
-text if the bytes are text, a long for a number. What goes out is our bytes, in a batch; only what is too
-large for one is given as a message, with the types that our bytes have as far as the SDK can write them. The
-bodies of data sections are the same to the byte both ways.
+text if the bytes are text, a long for a number. What goes out is our bytes; only to an SDK that does not take
+them messages are given, with the types that our bytes have as far as the SDK can write them. The bodies of
+data sections are the same to the byte both ways.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.amqp import (
     AmqpAnnotatedMessage,
     AmqpMessageBodyType,
@@ -39,7 +38,7 @@ from pairbus.amqp.message import (
     encode_value,
     scan,
 )
-from pairbus.sdk.privates import decimal_bytes, enclose
+from pairbus.sdk.privates import decimal_bytes
 from pairbus.words import PARTITION_KEY
 
 _ABOVE_LONG = 1 << 63
@@ -142,15 +141,17 @@ def _value(value: Any) -> Any:
             return value
 
 
-def to_batch(payloads: Sequence[bytes], keywords: dict[str, Any]) -> ServiceBusMessageBatch:
-    """Messages of ours, to the byte, for the SDK to send; `keywords` are those of `enclose`."""
+def to_batch(payloads: Sequence[bytes]) -> bytes:
+    """Messages of ours as one: what the service routes it by is repeated of the first, and each is data."""
     first = scan(payloads[0])
-    return enclose(
-        payloads,
-        message_id=first.properties.message_id,
-        session_id=first.properties.group_id,
-        partition_key=first.annotations.get(types.Symbol(PARTITION_KEY)),
-        keywords=keywords,
+    key = first.annotations.get(types.Symbol(PARTITION_KEY))
+    told = Properties(message_id=first.properties.message_id, group_id=first.properties.group_id)
+    return b"".join(
+        (
+            encode_annotations({types.Symbol(PARTITION_KEY): key}) if key else b"",
+            encode_properties(told),
+            *map(encode_data, payloads),
+        )
     )
 
 

@@ -26,7 +26,7 @@ from pairbus import conditions
 from pairbus.amqp.message import scan
 from pairbus.pairing.failures import Fate
 from pairbus.sdk.failures import describe
-from pairbus.sdk.privates import batch_keywords, can_enclose, is_settled_by_request
+from pairbus.sdk.privates import is_settled_by_request, take_written, takes_written
 from pairbus.wire.errors import CONNECTION_LOST, UNANSWERED, TransportError
 from pairbus.wire.meter import Meter
 from pairbus.wire.tokens import close_credential
@@ -336,9 +336,9 @@ class SdkDestination:
         try:
             if self._sender is None:
                 self._sender = self._transport.client.get_queue_sender(self._path)
-            await self._sender.send_messages(
-                _for_the_sdk(payloads, batch_keywords(self._sender)), timeout=self._transport.timeout
-            )
+                if takes_written(self._transport.client):
+                    take_written(self._sender)
+            await _send_by(self._sender, payloads, self._transport.timeout)
         except (ServiceBusError, ValueError, TypeError, TimeoutError) as error:
             fate = describe(error).fate
             self._note_sent(payloads, fate)
@@ -363,11 +363,15 @@ class SdkDestination:
             await self._drop()
 
 
-def _for_the_sdk(payloads: Sequence[bytes], keywords: dict[str, Any]) -> Any:
-    if sum(map(len, payloads)) < _BATCH_BYTES and can_enclose(keywords):
-        return to_batch(payloads, keywords)
+async def _send_by(sender: Any, payloads: Sequence[bytes], timeout: float) -> None:
+    """Have them sent together: to the byte, if the sender takes bytes."""
+    is_batch = len(payloads) > 1
+    if hasattr(sender, "send_written"):
+        written = to_batch(payloads) if is_batch else payloads[0]
+        await sender.send_written(written, is_batch=is_batch, timeout=timeout)
+        return
     messages = [to_annotated(payload) for payload in payloads]
-    return messages if len(messages) > 1 else messages[0]
+    await sender.send_messages(messages if is_batch else messages[0], timeout=timeout)
 
 
 def _groups(units: Sequence[Unit]) -> list[list[Unit]]:

@@ -13,13 +13,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from decimal import Decimal
-from functools import lru_cache, partial
+from functools import partial
 from operator import attrgetter
 from struct import Struct
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, cast
 
-from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus import __version__ as VERSION
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 from azure.servicebus.exceptions import ServiceBusError
@@ -43,8 +42,6 @@ _PARTS = (
     "delivery_annotations",
     "footer",
 )
-# Where a batch has its messages among its parts.
-_DATA_PART = 5
 _read_parts: Callable[[Any], tuple[Any, ...]] = attrgetter(*(f"_{name}" for name in _PARTS))
 _read_body: Callable[[Any], tuple[Any, Any]] = attrgetter("_body_type", "_data_body")
 # Of what is done in place of the SDK, each version has to be looked at.
@@ -80,13 +77,14 @@ def takes_written(client: Any) -> bool:
 
 
 def take_written(sender: Any) -> None:
-    """Give a sender a method `send_written(payload, is_batch=False)`: `send_messages` for a message, or a
-    batch, that is encoded already.
+    """Give a sender a method `send_written(payload, is_batch=False, timeout=None)`: `send_messages` for a
+    message, or a batch, that is encoded already.
 
     A third of what the SDK takes for a send is to convert and to write the message and its frame, which it
     writes twice; it takes us a tenth of that. All else is done by the SDK: what it checks, how long it waits,
     what it raises. It does not trace such a message. Only for a sender whose client `takes_written`: without
-    it, each send costs so much more, and calls to the backlog do not travel together.
+    it, each send costs so much more, calls to the backlog do not travel together, and what a pump moves
+    through the SDK is written anew by it, some types as others.
     """
     create = sender._create_handler
 
@@ -119,13 +117,15 @@ class _Written:
         return self
 
 
-def _send_written(sender: Any, payload: bytes, *, is_batch: bool = False) -> Awaitable[None]:
+def _send_written(
+    sender: Any, payload: bytes, *, is_batch: bool = False, timeout: float | None = None
+) -> Awaitable[None]:
     # What `send_messages` does with a message once that is converted.
     sender._check_live()
     sending: Awaitable[None] = sender._do_retryable_operation(
         sender._send,
         message=_Written(payload, is_batch=is_batch),
-        timeout=None,
+        timeout=timeout,
         operation_requires_timeout=True,
         apply_try_timeout=True,
         require_last_exception=True,
@@ -204,48 +204,6 @@ def _uint(value: int) -> bytes:
     if value > 255:
         return b"\x70" + _u32(value)
     return b"\x52%c" % value if value else b"\x43"
-
-
-def enclose(
-    payloads: Sequence[bytes],
-    *,
-    message_id: Any,
-    session_id: Any,
-    partition_key: Any,
-    keywords: dict[str, Any],
-) -> ServiceBusMessageBatch:
-    """A batch of messages that are encoded already; the rest says of the first what the SDK repeats on the
-    outside. `keywords` are those of `batch_keywords`, of which `can_enclose` has told that there is room.
-
-    There is no public way to send a message to the byte as it is: the SDK writes some types as others, and
-    some not at all. Without it, what a pump moves through the SDK is written anew by it.
-    """
-    empty = _empty_batch(keywords.get("amqp_transport"))
-    # A copy: the SDK's constructor also encodes the empty batch, to know how large that is.
-    batch: Any = object.__new__(ServiceBusMessageBatch)
-    batch.__dict__.update(empty.__dict__)
-    batch._message = parts = empty._message.copy()
-    parts[_DATA_PART] = list(payloads)
-    batch._messages = []
-    batch._count = len(payloads)
-    batch._amqp_transport.set_batch_envelope_properties(parts, message_id, session_id, partition_key)
-    return cast(ServiceBusMessageBatch, batch)
-
-
-def can_enclose(keywords: dict[str, Any]) -> bool:
-    """Whether the batches of the SDK have room for messages that are encoded already."""
-    return _empty_batch(keywords.get("amqp_transport")) is not None
-
-
-@lru_cache(maxsize=4)  # there is one way, or two
-def _empty_batch(transport: Any) -> Any:
-    """An empty batch for the senders of a transport; None if it is not made of what we know."""
-    batch: Any = ServiceBusMessageBatch(None, **({} if transport is None else {"amqp_transport": transport}))
-    parts = getattr(batch, "_message", None)
-    tell = getattr(getattr(batch, "_amqp_transport", None), "set_batch_envelope_properties", None)
-    if type(parts) is not list or parts[_DATA_PART:][:1] != [[]] or not hasattr(batch, "_count") or not tell:
-        return None
-    return batch
 
 
 def message_parts(raw: Any) -> tuple[Any, ...]:
