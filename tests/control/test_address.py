@@ -202,6 +202,7 @@ def test_a_mistake_is_told(control: dict[str, Any], method: str, target: str, st
         (b'{"namespace": "contoso", "kind": "refuse", "for": NaN}', "leave the time out"),
         (b'{"namespace": "contoso", "kind": "refuse", "for": 1e999}', "leave the time out"),
         (b'{"namespace": "contoso", "kind": "refuse", "entity": 5}', "path of a queue"),
+        (b'{"namespace": "contoso", "kind": "refuse", "entity": "\\ud800"}', "path of a queue"),
         (b'{"namespace": "contoso", "kind": "refuse", "every": 5}', "does not take 'every'"),
         (b'{"namespace": "contoso", "kind": "refuse", "colour": "red"}', "does not take colour"),
     ],

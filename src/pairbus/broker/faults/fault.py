@@ -141,7 +141,7 @@ def check_entity(entity: Any) -> str | None:
     """The path of an entity without outer slashes, or ConfigurationError; None is the whole namespace."""
     if entity is None:
         return None
-    if not isinstance(entity, str) or not entity.strip("/"):
+    if not isinstance(entity, str) or not entity.strip("/") or not entity.isprintable():
         raise ConfigurationError(
             f"an entity is the path of a queue, topic or subscription, not {entity!r}; "
             "leave it out to mean the whole namespace"
