@@ -47,6 +47,8 @@ def test_a_value_has_its_shape_or_not() -> None:
         {"parts": [{"size": 1}, {}]},
         {"parts": [1]},
         {"sums": {"x": 1, "y": "1"}},
+        {"sums": {"x": 10**400}},
+        {"at": -1e308},
     ]
     for wrong in mistakes:
         assert not fits(whole | wrong, shape), wrong

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from types import NoneType
 from typing import Any
 
@@ -12,6 +11,8 @@ Shape = type | tuple[type, ...] | list["Shape"] | dict[str, "Shape"]
 NUMBER: Shape = (int, float)
 MAYBE_NUMBER: Shape = (int, float, NoneType)
 MAYBE_TEXT: Shape = (str, NoneType)
+# No count or time is that large, and what it is added to or divided by might not be a number any more.
+_TOO_LARGE = 1 << 63
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -28,7 +29,7 @@ def fits(value: Any, shape: Shape) -> bool:
         return isinstance(value, dict) and all(_has(value, name, part) for name, part in shape.items())
     if isinstance(shape, list):
         return isinstance(value, list) and all(fits(one, shape[0]) for one in value)
-    return isinstance(value, shape) and not (isinstance(value, float) and not math.isfinite(value))
+    return isinstance(value, shape) and not (isinstance(value, int | float) and not abs(value) < _TOO_LARGE)
 
 
 def _has(value: dict[str, Any], name: str, shape: Shape) -> bool:
