@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from pairbus.broker import Broker
 from pairbus.dashboard import collector
+from pairbus.dashboard.pages import _MOST_LISTENERS
 from pairbus.dashboard.server import Serving, serving
 from pairbus.dashboard.watched import Watched, WatchedPair
 from tests.waiting import eventually
@@ -220,6 +222,29 @@ async def test_events_tell_news_and_end_with_the_server(broker: Broker, tmp_path
     assert {"history", "state"} <= set(told)
 
 
+async def test_listeners_that_come_together_are_counted_as_well(broker: Broker, tmp_path: Path) -> None:
+    async with asyncio.timeout(PATIENCE), served(watch(broker, tmp_path)) as visitor:
+        url, headers = visitor.address.partition("#")[0], {"Authorization": f"Bearer {TOKEN}"}
+        async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0)) as crowd:
+            answers = await asyncio.gather(
+                *(crowd.get("api/events", headers=headers) for _ in range(_MOST_LISTENERS + 20))
+            )
+            assert Counter(answer.status for answer in answers) == {200: _MOST_LISTENERS, 503: 20}
+            for answer in answers:
+                answer.close()
+        # All are gone, and others may come.
+        while True:
+            if await is_listened_to(visitor):
+                break
+            await asyncio.sleep(0.05)
+
+
+async def is_listened_to(visitor: Visitor) -> bool:
+    url = visitor.address.partition("#")[0] + "api/events"
+    async with visitor.session.get(url, headers={"Authorization": f"Bearer {TOKEN}"}) as answer:
+        return answer.status == 200
+
+
 async def test_an_action_that_cannot_be_meant_is_refused_by_name(broker: Broker, tmp_path: Path) -> None:
     async with served(watch(broker, tmp_path)) as visitor:
         fault = {"action": "fault", "namespace": "contoso", "kind": "refuse"}
@@ -229,6 +254,7 @@ async def test_an_action_that_cannot_be_meant_is_refused_by_name(broker: Broker,
             ({**fault, "for": "nan"}, "a number of seconds above 0, not 'nan'"),
             ({**fault, "for": 10**400}, "a number of seconds above 0"),
             ({**fault, "entity": ["orders"]}, "'entity' is a text"),
+            ({**fault, "entity": "\ud800"}, "an entity is the path of a queue"),
             ({"action": "fault", "kind": "refuse"}, "say which namespace"),
             ({"action": "redrive", "pair": PAIR, "reason": 3}, "'reason' is a text, not 3"),
             ({"action": "drain", "pair": PAIR, "path": {}}, "'path' is a text"),

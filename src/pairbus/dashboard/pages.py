@@ -26,6 +26,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from pairbus.errors import ConfigurationError, PairbusError
 from pairbus.plumbing.exposition import CONTENT_TYPE
@@ -106,21 +107,21 @@ class Pages:
     async def _events(self, request: Request) -> Response:
         if self._listeners >= _MOST_LISTENERS:
             return JSONResponse({"error": "too many pages are open"}, status_code=503)
-        return StreamingResponse(self._tell(), media_type="text/event-stream")
+        self._listeners += 1  # before anything is told: many may come at once
+        return _Telling(self._tell(), self._end_listening)
+
+    def _end_listening(self) -> None:
+        self._listeners -= 1
 
     async def _tell(self) -> AsyncIterator[bytes]:
-        self._listeners += 1
-        try:
-            async with self._collector.listening() as news:
-                closing = asyncio.ensure_future(self.closing.wait())
-                try:
-                    yield _event("hello", {**self._hello, "runbook": read_runbook()})
-                    async for event in self._follow(news, closing):
-                        yield event
-                finally:
-                    closing.cancel()
-        finally:
-            self._listeners -= 1
+        async with self._collector.listening() as news:
+            closing = asyncio.ensure_future(self.closing.wait())
+            try:
+                yield _event("hello", {**self._hello, "runbook": read_runbook()})
+                async for event in self._follow(news, closing):
+                    yield event
+            finally:
+                closing.cancel()
 
     async def _follow(self, news: asyncio.Event, closing: asyncio.Future[Any]) -> AsyncIterator[bytes]:
         collector, seen, seen_history = self._collector, 0, -1
@@ -181,6 +182,20 @@ class Pages:
         except (PairbusError, OSError) as error:
             return _refuse(describe(error), 502)
         return JSONResponse({"done": done})
+
+
+class _Telling(StreamingResponse):
+    """Events, for as long as somebody listens; whoever counts is told of the end, whatever it is."""
+
+    def __init__(self, events: AsyncIterator[bytes], on_end: Callable[[], None]) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._on_end()
 
 
 def read_runbook() -> dict[str, dict[str, str]]:
