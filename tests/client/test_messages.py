@@ -435,3 +435,18 @@ def test_what_was_wrapped_the_short_way_is_not_changed_by_the_owner_of_the_messa
     message.application_properties["a"] = 2
     assert encode_by_sdk(short) == before
     assert message.application_properties == {"a": 2}, "nor is the message by the wrapping"
+
+
+@pytest.mark.parametrize("is_down", [False, True])
+async def test_a_send_changes_nothing_of_the_message(still: Scene, is_down: bool) -> None:
+    """The SDK puts text where bytes were."""
+    sender = still.sender()
+    await sender.send_messages(text("before"))
+    if is_down:
+        sender._client.fail_over("orders")
+    given: dict[str | bytes, Any] = {"raw": b"bytes"}
+    for message in (ServiceBusMessage("a", application_properties=given), AmqpAnnotatedMessage(value_body=1)):
+        message.application_properties = given
+        await sender.send_messages(message)
+        await sender.send_messages([text("x", application_properties=given), text("y")])
+    assert given == {"raw": b"bytes"}

@@ -113,18 +113,11 @@ def encode_alone(message: Any) -> bytes | None:
     """
     if not isinstance(message, ServiceBusMessage | AmqpAnnotatedMessage) or _is_tracing():
         return None
-    raw = raw_of(message)
-    return None if _is_changed_by_sdk(raw) else _encode_if_usual(raw)
+    return _encode_if_usual(raw_of(message))
 
 
 def _is_tracing() -> bool:
     return settings.tracing_implementation() is not None
-
-
-def _is_changed_by_sdk(raw: AmqpAnnotatedMessage) -> bool:
-    """Whether the SDK changes the caller's message when it writes it: bytes become text."""
-    added = raw.application_properties
-    return added is not None and bytes in map(type, added.values())
 
 
 def encode_list(messages: Sequence[Message], limit: int) -> list[bytes] | None:
@@ -135,8 +128,7 @@ def encode_list(messages: Sequence[Message], limit: int) -> list[bytes] | None:
         return None
     payloads: list[bytes] = []
     for message in messages:
-        raw = raw_of(message)
-        payload = None if _is_changed_by_sdk(raw) else _encode_if_usual(raw)
+        payload = _encode_if_usual(raw_of(message))
         if payload is None:
             return None
         payloads.append(payload)
