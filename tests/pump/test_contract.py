@@ -192,10 +192,19 @@ async def test_an_sdk_that_is_not_known_writes_them_itself(
     assert stored == [("m1", None), ("m2", None), ("m3", "s"), ("m4", "s")]
 
 
-def test_a_decimal_that_the_sdk_has_read_is_written() -> None:
-    read = AmqpAnnotatedMessage(value_body=Decimal("1.5"), properties={"message_id": 2**63})
+@pytest.mark.parametrize(
+    ("number", "digits"),
+    [
+        ("1.5", "303e000000000000000000000000000f"),
+        ("NaN", "7c" + 30 * "0"),
+        ("Infinity", "78" + 30 * "0"),
+        ("-Infinity", "f8" + 30 * "0"),
+    ],
+)
+def test_a_decimal_that_the_sdk_has_read_is_written(number: str, digits: str) -> None:
+    read = AmqpAnnotatedMessage(value_body=Decimal(number), properties={"message_id": 2**63})
     written = scan(to_payload(read))
-    assert written.value() == Decimal128(bytes.fromhex("303e000000000000000000000000000f"))
+    assert written.value() == Decimal128(bytes.fromhex(digits))
     assert written.properties.message_id == 2**63
 
 

@@ -397,6 +397,8 @@ def decimal_bytes(value: Decimal) -> bytes:
     """A number as the 16 bytes of AMQP's decimal128, which only the SDK reckons with."""
     from azure.servicebus._pyamqp._encode import encode_decimal128
 
+    if not value.is_finite():  # which it reads and does not write
+        return (b"\x7c" if value.is_nan() else b"\xf8" if value < 0 else b"\x78") + bytes(15)
     written = bytearray()
     encode_decimal128(written, value, with_constructor=False)
     return bytes(written)
