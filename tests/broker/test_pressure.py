@@ -414,3 +414,11 @@ def test_deliveries_that_are_never_settled_are_forgotten_when_their_locks_are_ov
         assert isinstance(outcome, Rejected)
         assert outcome.error is not None
         assert outcome.error.condition == conditions.MESSAGE_LOCK_LOST
+    receiver.flow(1)
+    client.flush()
+    last = client.await_event(TransferReceived)
+    for _ in range(3):  # in one go, though once is enough
+        receiver.settle(last.delivery_id, ACCEPTED, settled=False)
+    client.flush()
+    assert client.await_event(Settled).state == ACCEPTED
+    assert bus.namespace.message_count("again") == 5

@@ -219,18 +219,18 @@ class SendingEndpoint(LinkEndpoint):
 
     def _complete_all(self, delivery_ids: list[int], event: Settled) -> None:
         """The other side has completed some of the deliveries of an event."""
-        asked = {
-            delivery_id: token
-            for delivery_id in delivery_ids
-            if (token := self._take_token(delivery_id)) is not None
-        }
-        outcomes = self.queue.complete_all([*asked.values()], self._host.now())
+        asked, tokens = list[int](), list[uuid.UUID]()
+        for delivery_id in delivery_ids:  # each as often as it was named
+            if (token := self._take_token(delivery_id)) is not None:
+                asked.append(delivery_id)
+                tokens.append(token)
+        outcomes = self.queue.complete_all(tokens, self._host.now())
         sizes = [0] * len(asked)
         self._host.counters.count_all(self.path, self.peer.name, kind=OperationKind.COMPLETE, sizes=sizes)
         if event.settled:
             return
         if outcomes.count(None) == len(outcomes):
-            self.link.settle_all([*asked], ACCEPTED, joins=event.is_range)
+            self.link.settle_all(asked, ACCEPTED, joins=event.is_range)
             return
         for delivery_id, refused in zip(asked, outcomes, strict=True):
             echo = ACCEPTED if refused is None else _refusal(refused)
