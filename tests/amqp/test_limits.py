@@ -221,6 +221,11 @@ def test_settlements_are_counted_by_what_they_make_us_look_at() -> None:
         link.send(b"m", tag=b"t")
     unknown = encode_frame(0, Disposition(True, 1_000_000, 2_000_000_000, True, ACCEPTED))
     assert _reads(peer, unknown * 50) == 50
+    unlike = [
+        encode_frame(0, Disposition(True, number, number + number % 2, False, ACCEPTED))
+        for number in (*range(50), *range(1_000_000, 1_000_050))
+    ]
+    assert _reads(peer, b"".join(unlike)) >= 5
 
 
 def test_a_read_cut_anywhere_means_the_same() -> None:

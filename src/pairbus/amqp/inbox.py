@@ -258,7 +258,7 @@ class Inbox:
     ) -> None:
         """One event a link, however the peer packs its frames; ids that we do not know are passed over."""
         by_link: dict[Link, list[int]] = {}
-        self.session.connection.effort += 1 + (unsettled.effort(first, last) >> 2)
+        self.session.connection.effort += 4 + (unsettled.effort(first, last) >> 2)
         find = unsettled.pop if settled else unsettled.__getitem__
         for delivery_id in unsettled.pick(first, last):
             link = find(delivery_id)

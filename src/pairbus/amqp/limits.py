@@ -109,8 +109,9 @@ class CodecLimits:
 
     max_read_effort: int = UNLIMITED
     """Effort that is spent on one read; the rest waits until `receive_data` is called again. A usual message,
-    settlement or heartbeat is 1, a flow 4, a frame through the general codec 16 and more by its size, a range
-    of settlements one for each 4 deliveries that it makes us look at. Sixty attaches are 1,024.
+    a heartbeat or a settlement like the one before is 1, a flow 4, another settlement 4 and more by the
+    deliveries that it makes us look at, a frame through the general codec 16 and more by its size. Sixty
+    attaches are 1,024.
     """
 
     stranger: StrangerLimits = StrangerLimits()
