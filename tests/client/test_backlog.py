@@ -20,7 +20,6 @@ from pairbus.client.observers.observer import Observer, Sending
 from pairbus.client.sending.spool import Spool
 from pairbus.options import EntityState
 from pairbus.pairing.errors import BacklogUnavailableError, PairFaultedError, PrimaryEntityFault
-from pairbus.sdk import privates
 from pairbus.testing import ManualTimers
 
 from .scene import BACKLOG, TRANSPORT, Scene, eventually, sending_method, text
@@ -40,25 +39,6 @@ def usable(sender: PairedSender) -> list[str]:
 
 def counts(scene: Scene) -> list[int]:
     return [scene.secondary.message_count(queue) for queue in BACKLOG]
-
-
-async def test_an_sdk_that_is_not_known_writes_every_message_itself(
-    still: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(privates, "VERSION", "7.99.0")
-    sender = still.sender()
-    names = ["one", "two", "three", "four", "five", "six"]
-    for is_down in (False, True):
-        if is_down:
-            sender._client.fail_over("orders")
-        await sender.send_messages(text("one"))
-        await sender.send_messages([text("two"), text("three")])
-        batch = await sender.create_message_batch()
-        batch.add_message(text("four"))
-        await sender.send_messages(batch)
-        await asyncio.gather(*(sender.send_messages(text(name)) for name in ("five", "six")))
-    assert still.ids() == names
-    assert still.backlog_ids() == names
 
 
 async def test_a_sender_keeps_its_queue_and_many_senders_spread(still: Scene) -> None:

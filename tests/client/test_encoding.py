@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import time
 import uuid
@@ -25,9 +26,11 @@ from hypothesis import strategies as st
 from pairbus.client.direct import encoding
 from pairbus.client.direct.batch import EncodedBatch
 from pairbus.client.direct.encoding import encode_alone, encode_message
+from pairbus.sdk import privates
 from pairbus.sdk.privates import encode_by_sdk
 from tests.examples import examples
 
+from .scene import Scene, text
 from .test_fidelity import SAMPLES
 
 
@@ -294,3 +297,22 @@ def test_a_message_is_not_changed() -> None:
     message = ServiceBusMessage("a", application_properties={"raw": b"bytes"})
     encode_message(message)
     assert message.application_properties == {"raw": b"bytes"}
+
+
+async def test_an_sdk_that_is_not_known_writes_every_message_itself(
+    still: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(privates, "VERSION", "7.99.0")
+    sender = still.sender()
+    names = ["one", "two", "three", "four", "five", "six"]
+    for is_down in (False, True):
+        if is_down:
+            sender._client.fail_over("orders")
+        await sender.send_messages(text("one"))
+        await sender.send_messages([text("two"), text("three")])
+        batch = await sender.create_message_batch()
+        batch.add_message(text("four"))
+        await sender.send_messages(batch)
+        await asyncio.gather(*(sender.send_messages(text(name)) for name in ("five", "six")))
+    assert still.ids() == names
+    assert still.backlog_ids() == names
