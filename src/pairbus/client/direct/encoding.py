@@ -64,8 +64,13 @@ class _Unusual(Exception):
 _FOR_THE_SDK = (_Unusual, struct.error, ArithmeticError, ValueError, TypeError, AttributeError)
 
 
+def _is_tracing() -> bool:
+    """Whether the SDK traces: asked for each message that is kept from it, whose span would be missing."""
+    return settings.tracing_implementation() is not None
+
+
 class _TracingSwitch:
-    """Whether the SDK traces. To ask costs as much as to write a message, so it is asked once a second."""
+    """The same, asked once a second, for it costs as much as to write a message."""
 
     def __init__(self) -> None:
         self._is_on = False
@@ -74,7 +79,7 @@ class _TracingSwitch:
     def is_on(self) -> bool:
         now = time.monotonic()
         if now >= self._asked_again_at:
-            self._is_on, self._asked_again_at = settings.tracing_implementation() is not None, now + 1.0
+            self._is_on, self._asked_again_at = _is_tracing(), now + 1.0
         return self._is_on
 
 
@@ -114,10 +119,6 @@ def encode_alone(message: Any) -> bytes | None:
     if not isinstance(message, ServiceBusMessage | AmqpAnnotatedMessage) or _is_tracing():
         return None
     return _encode_if_usual(raw_of(message))
-
-
-def _is_tracing() -> bool:
-    return settings.tracing_implementation() is not None
 
 
 def encode_list(messages: Sequence[Message], limit: int) -> list[bytes] | None:
