@@ -53,7 +53,7 @@ IN_THIS_ORDER = (
     ),
     *("spark/test_local", "cli/test_broker_command", "testing/test_plugin", "simulation/test_side"),
     *("sync/test_processes", "dashboard/test_metrics", "store/test_failed_turn", "client/test_outages"),
-    *("backlog/test_redrive", "cli/test_wrong_input"),
+    *("backlog/test_redrive", "cli/test_wrong_input", "pump/test_contract"),
     *("drill", "crash", "dashboard", "client", "pump", "stores", "lease", "spark", "broker", "faults"),
     *("guards", "simulation", "suite", "bench", "sync", "cli", "ledger", "store", "backlog", "sdk", "node"),
 )
