@@ -11,8 +11,7 @@ import click
 import pytest
 
 PROGRAM = """
-from pairbus.cli.colours import coloured
-from pairbus.cli.tables import draw_table, print_lines
+from pairbus.cli.tables import coloured, draw_table, print_lines
 rows = [("healthy", "now"), ("faulted", "then"), ("x", "-")]
 print_lines(draw_table(("STATE", "SINCE"), [(coloured(state), since) for state, since in rows]))
 """

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.cli.complaints import EXTRAS, complain_of
+from pairbus.cli.complaints import EXTRAS, complain_of, distribution_of
 from pairbus.wire.errors import CONNECTION_LOST, UNANSWERED, TransportError
-from tests.guards.test_layers import DISTRIBUTIONS
 
 from .process import PATIENCE, call
 
@@ -110,9 +109,7 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(
 
 def test_every_library_of_an_extra_is_known() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    brought = {
-        DISTRIBUTIONS.get(library, library.replace(".", "-")): extra for library, extra in EXTRAS.items()
-    }
+    brought = {distribution_of(library).lower(): extra for library, extra in EXTRAS.items()}
     for extra, requirements in project["optional-dependencies"].items():
         for name in (re.split("[<>=]", requirement)[0].lower() for requirement in requirements):
             # What has brackets brings others, by an extra of its own.

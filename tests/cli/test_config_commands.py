@@ -82,7 +82,7 @@ def test_what_variables_hold_is_looked_at_and_not_shown() -> None:
     assert "the same endpoint" in found[0]
     code, found = check(PAIR, variables={"P": PRIMARY, "S": PRIMARY.removeprefix("Endpoint=sb://")})
     assert (code, len(found)) == (1, 1)
-    assert found[0].startswith("error [pairs.shop] secondary_env: The environment variable S: ")
+    assert found[0].startswith("error [pairs.shop] secondary_env: the variable S: ")
     assert "c2VjcmV0" not in found[0]
 
 

@@ -43,7 +43,7 @@ def paired() -> list[str]:
 def test_without_a_pair_it_looks_at_the_machine(look: Look) -> None:
     _, found = look()
     assert found["azure-servicebus"]["found"] == version("azure-servicebus")
-    assert {"pairbus", "python", "system", "java", "descriptors"} <= found.keys()
+    assert {"pairbus", "python", "system", "java", "descriptors", "starlette", "uvicorn"} <= found.keys()
     assert "--pair" in found["pair"]["remedy"]
 
 

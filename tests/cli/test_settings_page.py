@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.cli.config import PAIR_KEYS, load_config
+from pairbus.cli.config import load_config
+from pairbus.cli.config_schema import config_schema
 from pairbus.options import describe_options
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
@@ -36,7 +37,7 @@ def test_the_example_of_a_configuration_file_works(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("key", sorted(PAIR_KEYS))
+@pytest.mark.parametrize("key", sorted(config_schema()["$defs"]["pair"]["properties"]))
 def test_every_key_of_a_pair_is_documented(key: str) -> None:
     section = PAGE.read_text(encoding="utf-8").partition("| key of a pair |")[2].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| `")]

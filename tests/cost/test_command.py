@@ -69,6 +69,15 @@ def test_a_budget_that_is_not_kept_is_told_with_as_many_figures_as_it_takes(
     assert (code, err) == (1, f"pairbus: {told}\n")
 
 
+@pytest.mark.parametrize(("budget", "code"), [("0.0001", 1), ("0.00009", 2), ("2e12", 2)])
+def test_a_budget_is_the_same_on_the_command_line_and_in_the_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, budget: str, code: int
+) -> None:
+    config = tmp_path / "pairbus.toml"
+    config.write_text(f"budget = {budget}\n", encoding="utf-8")
+    assert run(capsys, "--budget", budget)[0] == run(capsys, "--config", str(config))[0] == code
+
+
 def test_a_budget_may_stand_in_the_configuration(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     config = tmp_path / "pairbus.toml"
     config.write_text("budget = 20\n", encoding="utf-8")

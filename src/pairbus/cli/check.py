@@ -12,7 +12,6 @@ import click
 from pairbus.plumbing.wording import counted
 
 from .access import signed_in
-from .colours import coloured
 from .exit_codes import FOUND, UNREACHABLE
 from .group import examples
 from .numbers import AT_LEAST_ONE, POSITIVE
@@ -20,7 +19,7 @@ from .pairs import PairChoice, PairSettings, pair_options
 from .progress import working
 from .shared_options import entities_option
 from .suggestions import runnable
-from .tables import draw_table, json_option, tell
+from .tables import coloured, draw_table, json_option, tell
 
 if TYPE_CHECKING:
     from pairbus.backlog.findings import Plan

@@ -32,6 +32,8 @@ EXTRAS = {
     "uvicorn": "dashboard",
     "wsproto": "broker",
 }
+# The distributions that are called otherwise than what they bring.
+_DISTRIBUTIONS = {"grpc": "grpcio", "jwt": "PyJWT", "opentelemetry": "opentelemetry-api"}
 # How the traceback of a worker ends: with the error itself.
 _WORKER_ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
 
@@ -59,6 +61,11 @@ def complain_of(error: Exception) -> Complaint | None:
     if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):  # only `spark` may import these
         return Complaint(_told_by_spark(str(error)), UNREACHABLE)
     return None
+
+
+def distribution_of(library: str) -> str:
+    """The name by which a library is installed."""
+    return _DISTRIBUTIONS.get(library, re.sub("[._]", "-", library))
 
 
 def in_a_line(text: str) -> str:

@@ -1,8 +1,8 @@
 """`pairbus.toml`: pairs by name, their options and entities. It names secrets and never holds them.
 
-The tables below say what a file may have. Every mistake is noted with its place; `load_config` refuses a file
-that has any, `pairbus config check` tells them all. Longer texts are never quoted: someone may have put a
-connection string where a name belongs.
+Every mistake is noted with its place; `load_config` refuses a file that has any, `pairbus config check` tells
+them all. Longer texts are never quoted: someone may have put a connection string where a name belongs. What
+each key means stands in `config_schema`.
 """
 
 from __future__ import annotations
@@ -25,32 +25,8 @@ DEFAULT_CONFIG = Path("pairbus.toml")
 EntityKindName = Literal["queue", "topic"]
 
 _OPTIONS = tuple(entry.name for entry in fields(SendAvailabilityOptions))
-#: What a file may have, and what it means.
-TOP_KEYS = {
-    "prices": "A price sheet for pairbus cost, relative to this file.",
-    "budget": "What a month may cost, in the currency of the prices.",
-    "options": "Options of every pair.",
-    "pairs": "Pairs of namespaces, by name.",
-}
-#: What a pair may have, and what it means.
-PAIR_KEYS = {
-    "primary_env": "The name of the variable that holds the primary's connection string.",
-    "primary_host": "The primary's host name instead, signed in to with Entra ID.",
-    "secondary_env": "The name of the variable that holds the secondary's connection string.",
-    "secondary_host": "The secondary's host name instead, signed in to with Entra ID.",
-    "primary_name": "What begins the names of the backlog queues.",
-    "state_dir": "Where records and status lie, relative to this file.",
-    "records": "Where records of all hosts come together: a directory, relative to this file, or an object "
-    "store, such as abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH?key_env=NAME.",
-    "certificate": "A PEM file with which the namespaces' certificates are verified, relative to this file.",
-    "options": "Options of this pair, above those of all.",
-    "entities": "Entities of the primary, by path.",
-}
-#: What an entity may have, and what it means.
-ENTITY_KEYS = {
-    "kind": "What it is.",
-    "ttl_policy": "Whether the time in the backlog counts against the time to live, above the options.",
-}
+#: What a month may cost: from less than any price of an hour to more than anybody pays in any currency.
+BUDGETS = 0.0001, 1e12
 VARIABLE_PATTERN = r"[A-Za-z_][A-Za-z0-9_]*"
 HOST_PATTERN = r"[A-Za-z0-9.:\[\]-]+"
 
@@ -205,7 +181,7 @@ def _pair(name: str, table: TomlTable, *, shared: Mapping[str, Any], file: Path)
 
 
 def _amount(table: TomlTable, key: str) -> Decimal | None:
-    found = table.number(key, None, low=0.01)
+    found = table.number(key, None, low=BUDGETS[0], high=BUDGETS[1])
     return None if found is None else Decimal(str(found))
 
 

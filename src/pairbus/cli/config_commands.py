@@ -12,14 +12,13 @@ import click
 
 from pairbus.plumbing.wording import counted
 
-from .colours import coloured
 from .config import DEFAULT_CONFIG, Config, read_config
 from .config_review import Remark, review_config
 from .config_schema import config_schema
 from .exit_codes import FOUND
 from .group import CommandGroup, examples
 from .pairs import config_option, pair_option
-from .tables import draw_table, json_option, print_json, tell
+from .tables import coloured, draw_table, json_option, print_json, tell
 
 
 @examples(

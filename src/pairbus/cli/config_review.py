@@ -6,24 +6,27 @@ file names, looked at on this machine and in this environment, with the very fun
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.toml_tables import Mistake, write_heading
 
-from .certificates import find_trouble
 from .config import Config, ConfigReading, PairConfig
-from .pairs import endpoint_of_side, parse_side
+from .pairs import find_side
 from .prices import choose_sheet
+
+Gravity = Literal["error", "warning"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
     """One thing to mend (error) or to know (warning), with its place."""
 
-    severity: Literal["error", "warning"]
+    severity: Gravity
     place: str
     text: str
     pair: str | None = None
@@ -39,7 +42,7 @@ def review_config(
     if not config.pairs and not remarks:
         remarks.append(Remark(severity="warning", place="", text="there is no pair; add [pairs.NAME]"))
     for one in config.pairs.values():
-        remarks += _PairReview(one, environment, strict=strict).run()
+        remarks += _of_pair(one, environment, strict=strict)
     return [remark for remark in remarks if pair is None or remark.pair in (None, pair)]
 
 
@@ -55,52 +58,53 @@ def _prices(config: Config) -> Iterator[Remark]:
         yield Remark(severity="error", place="", text=f"prices: {error}")
 
 
-@dataclass(frozen=True, slots=True)
-class _PairReview:
-    pair: PairConfig
-    environment: Mapping[str, str]
-    strict: bool
+def _of_pair(pair: PairConfig, environment: Mapping[str, str], *, strict: bool) -> Iterator[Remark]:
+    place = write_heading(("pairs", pair.name))
+    for severity, text in (*_addresses(pair, environment, strict=strict), *_files(pair)):
+        yield Remark(severity=severity, place=place, text=text, pair=pair.name)
 
-    def run(self) -> Iterator[Remark]:
-        yield from self._addresses()
-        yield from self._files()
 
-    def _addresses(self) -> Iterator[Remark]:
-        from pairbus.pairing.names import check_distinct, primary_name
+def _addresses(
+    pair: PairConfig, environment: Mapping[str, str], *, strict: bool
+) -> Iterator[tuple[Gravity, str]]:
+    from pairbus.pairing.names import check_distinct, primary_name
 
-        found = {}
-        for side, config in (("primary", self.pair.primary), ("secondary", self.pair.secondary)):
-            try:
-                parsed = parse_side(config, self.environment)
-            except ConfigurationError as error:
-                yield self._error(f"{side}_{'host' if config.env is None else 'env'}: {error}")
-                continue
-            if parsed is not None:
-                found[side] = parsed
-            elif config.env is not None:
-                yield self._unset(f"{side}_env", config.env)
+    found = {}
+    for side, config in (("primary", pair.primary), ("secondary", pair.secondary)):
+        key = f"{side}_host" if config.env is None else f"{side}_env: the variable {config.env}"
         try:
-            if len(found) == 2:
-                check_distinct(endpoint_of_side(found["primary"]), endpoint_of_side(found["secondary"]))
-            if self.pair.primary_name is not None or "primary" in found:
-                primary_name(found.get("primary", ""), alias=self.pair.primary_name)
+            address = find_side(config, environment)
         except ConfigurationError as error:
-            yield self._error(str(error))
+            yield "error", f"{key}: {error}"
+            continue
+        if address is not None:
+            found[side] = address
+        elif config.env is not None:
+            told = f"{key} is not set here; it has to hold a connection string"
+            yield "error" if strict else "warning", told
+    try:
+        if len(found) == 2:
+            check_distinct(found["primary"].endpoint, found["secondary"].endpoint)
+        if pair.primary_name is not None or "primary" in found:
+            primary_name(found["primary"].parsed if "primary" in found else "", alias=pair.primary_name)
+    except ConfigurationError as error:
+        yield "error", str(error)
 
-    def _files(self) -> Iterator[Remark]:
-        certificate, state = self.pair.certificate, self.pair.state_dir
-        if certificate is not None and (trouble := find_trouble(certificate)) is not None:
-            yield self._error(f"certificate: {certificate}: {trouble}")
-        if state is not None and state.exists() and not state.is_dir():
-            yield self._error(f"state_dir: {state} is not a directory")
 
-    def _unset(self, key: str, variable: str) -> Remark:
-        text = f"{key}: the variable {variable} is not set here; it has to hold a connection string"
-        return self._remark("error" if self.strict else "warning", text)
+def _files(pair: PairConfig) -> Iterator[tuple[Gravity, str]]:
+    certificate, state = pair.certificate, pair.state_dir
+    if certificate is not None and (trouble := find_trouble(certificate)) is not None:
+        yield "error", f"certificate: {certificate}: {trouble}"
+    if state is not None and state.exists() and not state.is_dir():
+        yield "error", f"state_dir: {state} is not a directory"
 
-    def _error(self, text: str) -> Remark:
-        return self._remark("error", text)
 
-    def _remark(self, severity: Literal["error", "warning"], text: str) -> Remark:
-        place = write_heading(("pairs", self.pair.name))
-        return Remark(severity=severity, place=place, text=text, pair=self.pair.name)
+def find_trouble(certificate: Path) -> str | None:
+    """Why a file cannot verify the certificates of namespaces, in words that are not OpenSSL's own."""
+    try:
+        ssl.create_default_context(cafile=str(certificate))
+    except ssl.SSLError:
+        return "there is no certificate in it, in the form PEM"
+    except OSError as error:
+        return error.strerror or str(error)
+    return None

@@ -32,32 +32,21 @@ from pairbus.errors import ConfigurationError
 from pairbus.plumbing.os_reason import os_reason
 from pairbus.plumbing.wording import counted
 
-from .certificates import find_trouble
-from .colours import coloured
+from .complaints import EXTRAS, distribution_of
+from .config_review import find_trouble
 from .exit_codes import FOUND, UNREACHABLE
 from .group import examples
 from .pairs import PairChoice, PairSettings, SideAddress, pair_options
 from .progress import working
-from .tables import draw_table, json_option, tell
+from .tables import coloured, draw_table, json_option, tell
 
 if TYPE_CHECKING:
     from pairbus.pairing.names import Endpoint
     from pairbus.stores.places import RecordPlace
 
 
-#: The packages that a report should name, and the extra that brings each; none: Pairbus cannot do without.
-_PACKAGES = {
-    "azure-servicebus": "",
-    "azure-core": "",
-    "aiohttp": "",
-    "azure-identity": "identity",
-    "cryptography": "broker",
-    "pyspark": "spark",
-    "pyarrow": "spark",
-    "rich": "drill",
-    "prometheus-client": "metrics",
-    "opentelemetry-api": "tracing",
-}
+# What Pairbus cannot do without.
+_NEEDED = ("azure-servicebus", "azure-core", "aiohttp")
 # A connection takes two, and a Spark driver with its executors some hundreds.
 _FEWEST_DESCRIPTORS = 1024
 _LEAST_FREE = 1 << 30
@@ -121,8 +110,10 @@ def _look_at_machine() -> Iterator[Symptom]:
     yield Symptom("python", "ok", f"{platform.python_version()} ({sys.executable})")
     processors = counted(os.cpu_count() or 1, "processor", "processors")
     yield Symptom("system", "ok", f"{platform.system()} {platform.release()}, {processors}")
-    for package, extra in _PACKAGES.items():
-        yield _look_at_package(package, extra)
+    for package in _NEEDED:
+        yield _look_at_package(package, "")
+    for library, extra in EXTRAS.items():
+        yield _look_at_package(distribution_of(library), extra)
     yield _look_at_java()
     yield _look_at_descriptors()
 
@@ -227,11 +218,8 @@ def _look_at_directory(what: str, directory: Path) -> Symptom:
 
 
 async def _look_at_side(name: str, side: SideAddress, tls: ssl.SSLContext) -> AsyncIterator[Symptom]:
-    from pairbus.pairing.names import endpoint_of, parse_connection_string
-
-    parsed = None if side.connection_string is None else parse_connection_string(side.connection_string)
-    endpoint = parsed.endpoint if parsed is not None else endpoint_of(side.host or "")
-    context = None if parsed is not None and parsed.emulator else tls
+    endpoint = side.endpoint
+    context = None if getattr(side.parsed, "emulator", False) else tls
     symptom = await _knock(f"reach {name}", endpoint, context)
     yield symptom
     if symptom.verdict == "ok":

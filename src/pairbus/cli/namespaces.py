@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from pairbus.errors import ConfigurationError
 
 from .candidates import offer_namespaces
 from .config import PairConfig, SideConfig, check_variable_name, find_config
-from .pairs import SideAddress, address_of, config_option, pair_option, parse_side
+from .pairs import SideAddress, address_of, config_option, pair_option
 from .ready_file import ready_file_option
 from .shared_options import gathered, variable_option
 
@@ -143,6 +142,5 @@ namespace_options = gathered(
 def _choose(side: SideConfig, certificate: Path | None = None) -> ChosenNamespace:
     from pairbus.pairing.names import primary_name  # late, as above
 
-    address, found = address_of(side), parse_side(side, os.environ)
-    assert found is not None  # the variable is set, or there would be no address
-    return ChosenNamespace(name=primary_name(found), address=address, certificate=certificate)
+    address = address_of(side)
+    return ChosenNamespace(name=primary_name(address.parsed), address=address, certificate=certificate)

@@ -47,6 +47,22 @@ class SideAddress:
         """What the clients are given as an address."""
         return self.connection_string or self.host or ""
 
+    @property
+    def parsed(self) -> ConnectionString | Endpoint:
+        """What the address says; ConfigurationError if it is none."""
+        from pairbus.pairing.names import endpoint_of, parse_connection_string  # late: help needs none
+
+        text = self.connection_string
+        return endpoint_of(self.host or "") if text is None else parse_connection_string(text)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Host and port."""
+        from pairbus.pairing.names import ConnectionString
+
+        found = self.parsed
+        return found.endpoint if isinstance(found, ConnectionString) else found
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairSettings:
@@ -92,10 +108,12 @@ class PairChoice:
     ) -> PairSettings:
         """The pair, with its connection strings. `overrides` are options above all others."""
         from pairbus.client.state.directory import default_state_dir  # late: help needs no clients
+        from pairbus.pairing.names import check_distinct, primary_name
 
         chosen = self.configured()
         primary, secondary = address_of(chosen.primary), address_of(chosen.secondary)
-        name = _name_of(chosen, self.primary_name or chosen.primary_name)
+        check_distinct(primary.endpoint, secondary.endpoint)
+        name = primary_name(primary.parsed, alias=self.primary_name or chosen.primary_name)
         options = {**chosen.options, **_parse_options(self.options), **(overrides or {})}
         return PairSettings(
             primary=primary,
@@ -187,45 +205,23 @@ def _parse_options(given: tuple[str, ...]) -> dict[str, Any]:
 
 def address_of(side: SideConfig) -> SideAddress:
     """The connection string out of its variable, or the host name."""
-    if side.host is not None:
-        return SideAddress(host=side.host)
-    assert side.env is not None
-    value = os.environ.get(side.env, "").strip()
-    if not value:
+    try:
+        found = find_side(side, os.environ)
+    except ConfigurationError as error:
+        where = "" if side.env is None else f"The environment variable {side.env}: "
+        raise ConfigurationError(f"{where}{error}") from None
+    if found is None:
         raise ConfigurationError(
             f"The environment variable {side.env} is not set; it has to hold a connection string"
         )
-    return SideAddress(connection_string=value)
+    return found
 
 
-def _name_of(pair: PairConfig, alias: str | None) -> str:
-    from pairbus.pairing.names import check_distinct
-    from pairbus.pairing.names import primary_name as name_primary
-
-    primary, secondary = parse_side(pair.primary, os.environ), parse_side(pair.secondary, os.environ)
-    assert primary is not None  # address_of has seen to it that both variables are set
-    assert secondary is not None
-    check_distinct(endpoint_of_side(primary), endpoint_of_side(secondary))
-    return name_primary(primary, alias=alias)
-
-
-def parse_side(side: SideConfig, environment: Mapping[str, str]) -> ConnectionString | Endpoint | None:
-    """Where a side is, or None if its variable is not set. Errors name the variable, not what it holds."""
-    from pairbus.pairing.names import endpoint_of, parse_connection_string
-
-    if side.host is not None:
-        return endpoint_of(side.host)
-    value = "" if side.env is None else environment.get(side.env, "").strip()
-    if not value:
+def find_side(side: SideConfig, environment: Mapping[str, str]) -> SideAddress | None:
+    """Where a side is, or None if its variable is not set; ConfigurationError if it cannot be understood."""
+    value = environment.get(side.env or "", "").strip() or None
+    if side.host is None and value is None:
         return None
-    try:
-        return parse_connection_string(value)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"The environment variable {side.env}: {error}") from None
-
-
-def endpoint_of_side(side: ConnectionString | Endpoint) -> Endpoint:
-    """The endpoint of what `parse_side` has found."""
-    from pairbus.pairing.names import ConnectionString
-
-    return side.endpoint if isinstance(side, ConnectionString) else side
+    found = SideAddress(host=side.host, connection_string=value if side.host is None else None)
+    assert found.parsed  # or it has raised
+    return found

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pairbus.plumbing.wording import counted, time_span
 
-from .colours import coloured
 from .suggestions import runnable
-from .tables import clock_time, draw_table
+from .tables import clock_time, coloured, draw_table
 
 if TYPE_CHECKING:
     from pairbus.backlog.depth import BacklogDepth

@@ -11,16 +11,13 @@ from pairbus.cost.sheet import PriceSheet, default_sheet, parse_sheet
 from pairbus.plumbing.toml_tables import read_text
 from pairbus.plumbing.wording import write_amounts
 
-from .config import Config
+from .config import BUDGETS, Config
 from .exit_codes import FOUND
 from .places import EXISTING_FILE
 
-# More than anybody pays in any currency.
-_MOST = 10**12
-
 
 class _Amount(click.ParamType):  # type: ignore[type-arg] # older versions of click have no argument
-    """Money, above nothing."""
+    """Money, as much as the configuration file takes."""
 
     name = "amount"
 
@@ -29,8 +26,9 @@ class _Amount(click.ParamType):  # type: ignore[type-arg] # older versions of cl
             amount = Decimal(str(value))
         except ArithmeticError:
             amount = Decimal(0)
-        if not (amount.is_finite() and 0 < amount <= _MOST):
-            self.fail(f"{value!r} is no amount of money, such as 120.50", param, ctx)
+        least, most = (Decimal(str(bound)) for bound in BUDGETS)
+        if not (amount.is_finite() and least <= amount <= most):
+            self.fail(f"{value!r} is no amount of money from {least} on, such as 120.50", param, ctx)
         return amount
 
 

@@ -1,8 +1,14 @@
-"""What the commands print: JSON for programs, aligned columns for people."""
+"""What the commands print: JSON for programs, aligned columns for people.
+
+Words for states and severities have a colour, on a terminal that wants it. The words say all that there is to
+say; colour only lets the eye find them. `NO_COLOR`, set to anything, turns it off, and so does `TERM=dumb`.
+What goes to a file or a pipe, JSON included, has none.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import textwrap
@@ -19,6 +25,16 @@ from pairbus.plumbing.wording import write_amounts
 _NARROWEST, _STEP = 24, 4
 # What is less is told as such, not as a row of noughts.
 _LEAST_RATE = 0.01
+_COLOURS = {
+    # states of an entity
+    "healthy": "green",
+    "suspect": "yellow",
+    "failed_over": "yellow",
+    "faulted": "red",
+    # severities of a finding
+    "error": "red",
+    "warning": "yellow",
+}
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -44,6 +60,16 @@ class Styled(str):
     """A cell with colours of our own."""
 
     __slots__ = ()
+
+
+def coloured(word: str) -> str:
+    """The word, in its colour where standard output shows colours."""
+    colour = _COLOURS.get(word)
+    return Styled(click.style(word, fg=colour)) if colour is not None and _shows_colours() else word
+
+
+def _shows_colours() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def shown(text: str, *, keeps: str = "") -> str:
