@@ -149,3 +149,25 @@ def test_completions_are_done_as_if_each_had_come_alone(chosen: list[int], late:
         check_books(space)
         outcomes.append(([each and each.condition for each in found], observe(space)))
     assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("session_id", [None, "a"])
+def test_a_receive_that_is_broken_off_leaves_what_it_has_not_given_out_in_line(
+    session_id: str | None,
+) -> None:
+    numbers = iter(range(1, 100))
+
+    def next_token() -> uuid.UUID:
+        if (number := next(numbers)) == 5:
+            raise MemoryError
+        return uuid.UUID(int=number)
+
+    space = Namespace("contoso", next_token=next_token)
+    queue = space.create_queue("orders", QueueSettings(requires_session=session_id is not None), START)
+    space.send("orders", [message(message_id=str(at), session_id=session_id) for at in range(8)], START)
+    session = None if session_id is None else queue.accept_session(session_id, START)
+    with pytest.raises(MemoryError):
+        queue.receive(8, START, session=session)
+    check_books(space)
+    later = [handout.message.sequence_number for handout in queue.receive(8, START, session=session)]
+    assert later == ([5, 6, 7, 8] if session is None else [4, 5, 6, 7, 8])  # its lock has a token, too

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 from pairbus import words
@@ -261,14 +261,14 @@ class MessageQueue(Entity):
         line = self._stock.line if held is None else held.line
         until = now + self._lock_duration if session is None else session.locked_until
         deliveries, locked = list[Handout](), dict[int, StoredMessage]()
-        next_token, left = self._context.next_token, iter(list[StoredMessage]())
+        next_token, found = self._context.next_token, list[StoredMessage]()
         try:
-            while found := self._stock.take(line, min(limit - len(deliveries), FEW)):
-                for message in (left := iter(found)):
+            while limit and (found := self._stock.take(line, min(limit - len(deliveries), FEW))):
+                for message in found:
                     if message.expires_at is not None and message.expires_at <= now:
                         self._expire(message, now)
                     elif at_hand and not isinstance(message.held, Content):
-                        left, limit = chain((message,), left), 0
+                        limit = 0
                         break
                     elif delete:
                         self._take_out(message)
@@ -279,10 +279,10 @@ class MessageQueue(Entity):
                         deliveries.append(Handout(message, token, until))
                 breathe()
         finally:  # whatever happens, no message has a token that nobody knows, or is out of line
-            self._stock.put_back(line, [*left])
+            self._stock.put_back(line, found)
             self._locks.add_all(locked, until, held)
-        if held is None and not delete:
-            self._wake_at(until)
+            if held is None and locked:
+                self._wake_at(until)
         return deliveries
 
     def absent(self, session: SessionLock | None) -> list[StoredMessage]:

@@ -131,10 +131,11 @@ class Stock:
         return []
 
     def put_back(self, line: NumberLine, messages: Sequence[StoredMessage]) -> None:
-        """Let the last of those that `take` has given wait again."""
-        line.put_back([message.sequence_number for message in messages])
+        """Let those that `take` has given last, and nobody has got, wait again."""
+        left = [message for message in messages if self.is_waiting(message.sequence_number)]
+        line.put_back([message.sequence_number for message in left])
         if self._shelf.sessions is not None:
-            for message in messages:
+            for message in left:
                 self._shelf.sessions.need(message.session_id or "").waiting += 1
 
     def absent(self, line: NumberLine) -> list[StoredMessage]:
