@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from pairbus.ledger import plain_compaction, segment
+from pairbus.ledger import generation, plain_compaction, segment
 from pairbus.ledger.columns import columns_of
 from pairbus.ledger.commit_objects import CommitWriter
 from pairbus.ledger.generation import Compaction
@@ -46,6 +46,7 @@ DAY = 86_400.0
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generation, "sleep", lambda pause: None)
     monkeypatch.setattr(plain_compaction, "WORTHWHILE", 2)
     monkeypatch.setattr(plain_compaction, "_MANY_FILES", 3)
     monkeypatch.setattr(plain_compaction, "_MOST_ROWS", 3)
@@ -123,6 +124,35 @@ def test_a_segment_that_is_just_being_closed_is_not_missed(
     assert compact_plainly(tmp_path).segments == 3
     files = RecordFiles.list(tmp_path, KIND)
     assert (ids(files.table.files), files.audit(must_succeed=False).gaps) == (["m1", "m2", "m3"], [])
+
+
+def test_a_segment_that_is_just_being_closed_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else none would be in the table before the next compaction, a quarter of an hour later."""
+    for number in (1, 2):
+        writer = SegmentWriter(tmp_path, KIND, is_chained=True)
+        writer.append([row(number)])
+        if number == 1:
+            writer.close(ends=True)
+    finish, compacted = segment._finish, list[Compaction]()
+
+    def compact_before(path: Path, size: int) -> Path | None:
+        final: Path | None = None
+
+        def close_meanwhile(pause: float) -> None:
+            nonlocal final
+            final = finish(path, size) if pause and final is None else final
+
+        monkeypatch.setattr(generation, "sleep", close_meanwhile)
+        compacted.append(compact_directory(tmp_path))
+        return final
+
+    monkeypatch.setattr(segment, "_finish", compact_before)
+    writer.close(ends=True)
+    assert [one.segments for one in compacted] == [2]
+    files = RecordFiles.list(tmp_path, KIND)
+    assert (ids(files.table.files), files.audit(must_succeed=False).gaps) == (["m1", "m2"], [])
 
 
 def test_segments_become_a_table_of_few_files(tmp_path: Path) -> None:

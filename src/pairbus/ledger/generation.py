@@ -25,6 +25,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from time import sleep
 from typing import Any, NamedTuple
 
 from pairbus.plumbing.files import files_in, hold_alone, publish, publish_directory, read_file
@@ -47,6 +48,8 @@ _MANIFEST = "_manifest.json"
 # Nothing that leads out of a table.
 _FILE = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.-]*\.parquet")
 _NUMBER = re.compile(r"-(\d{6,})\.parquet$")
+# Seconds before each look whether anything is just being closed, which takes a sync of the disk.
+_LOOKS = (0.0, 0.05, 0.2, 0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,11 +249,15 @@ def compact(directory: Path, kind: str, write: TableWriter, *, probe: FileProbe 
         if lock is None:
             return Compaction()
         adopted = len(adopt_segments(directory, kind))
-        heads = read_heads(directory, kind)
-        still_open = open_segments(directory, kind)
-        segments = closed_segments(directory, kind)
-        told = [head for _, head in heads if head is not None]
-        if any(is_awaited(name, [path.name for path in segments], told) for name in still_open):
+        for pause in _LOOKS:
+            sleep(pause)
+            heads = read_heads(directory, kind)
+            still_open = open_segments(directory, kind)
+            segments = closed_segments(directory, kind)
+            told = [head for _, head in heads if head is not None]
+            if not any(is_awaited(name, [path.name for path in segments], told) for name in still_open):
+                break
+        else:
             return Compaction(adopted=adopted)
         table = read_table(directory, kind, probe=probe)
         fresh = uncovered(segments, table)
