@@ -175,9 +175,11 @@ def test_nobody_has_ended_of_whom_a_segment_cannot_be_adopted_yet(
 
         failing.setattr(segment, "_cut_torn_commit", fail)
         shipper.ship()
+    assert shipper.status().waiting == 1
     told = [head for _, head in RecordFiles.list(shared, RECEIPTS).heads if head is not None]
     assert all(head.is_open for head in told)
     shipper.ship()
+    assert shipper.status().waiting == 0
     files = RecordFiles.list(shared, RECEIPTS)
     assert [row["op"] for path in files.closed for row in read_segment(path).rows] == ["1"]
     assert files.audit(must_succeed=False).gaps == []

@@ -176,24 +176,26 @@ class RecordShipper:
         dead = {one.path for kind, one in self._heads() if one.head and self._is_dead(kind, one.head, now)}
         heads = self._heads()  # only now: who has just ended has said more with its end
         opened = [name for kind in (REDIRECTS, RECEIPTS) for name in open_segments(self._directory, kind)]
-        unfinished = {writer_of(name) for name in opened}
-        passed_over = {
-            one.head.writer
-            for kind, one in heads
-            if one.head is not None
-            and (
-                any(is_told_by(name, one.head) for name in opened)
-                or (one.path in dead and one.head.writer in unfinished)  # nothing of it can be adopted now
-                or self._is_elsewhere(kind, one.head)
-            )
+        elsewhere = {
+            one.head.writer for kind, one in heads if one.head and self._is_elsewhere(kind, one.head)
         }
-        segments = [
+        here = [(one.path, one.head) for _, one in heads if one.head and one.head.writer not in elsewhere]
+        # Just being closed, or nothing of it can be adopted now.
+        unfinished = {
+            name
+            for name in opened
+            for path, head in here
+            if is_told_by(name, head) or (path in dead and head.writer == writer_of(name))
+        }
+        passed_over = elsewhere | set(map(writer_of, unfinished))
+        closed = [
             path
             for kind in (REDIRECTS, RECEIPTS, OPERATIONS)
             for path in closed_segments(self._directory, kind)
-            if writer_of(path.name) not in passed_over
+            if writer_of(path.name) not in elsewhere
         ]
-        self._waiting = len(segments)
+        segments = [path for path in closed if writer_of(path.name) not in passed_over]
+        self._waiting = len(closed) + len(unfinished)
         store = open_store(self._place)
         self._introduce(heads, {writer_of(path.name) for path in segments})
         for path in segments:
