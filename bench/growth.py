@@ -3,7 +3,8 @@
 How it is measured
 1. Stores are filled by the engine itself, without a network, once with few messages and once with many. A
    broker is then started on each, in a process of its own; the two stay side by side, and rounds alternate.
-2. A round receives and completes some messages of each over one connection. A ratio is that of one round.
+2. A round receives and completes some messages of each over one connection, in turns of a few hundred: what
+   disturbs the machine for a moment disturbs both. A ratio is that of one round.
 3. What a message takes is the memory of the broker with many, less that of the one with few, for each message
    that it has more. The bodies are of the size of a small JSON document.
 4. Queues and sessions are tried in the engine alone, by its processor time: what they cost is there.
@@ -31,7 +32,9 @@ from pairbus.broker.store.sqlite import SqliteStore
 
 _OUTPUT = Path("build/growth.json")
 _ROOM = QueueSettings(max_size_in_megabytes=5120)
-_BATCH = 200
+# Messages that are sent at once, as many as a batch may have, and those that are stored with one sync.
+_BATCH, _COMMIT = 200, 10_000
+_TURNS = 6
 
 
 def main() -> int:
@@ -80,15 +83,19 @@ def _measure_messages(options: argparse.Namespace, scratch: Path, report: Report
     few, many = brokers.values()
     with running([few, many]):
         start = many.processor_seconds() - few.processor_seconds()
-        taken = (_resident(many.pid) - _resident(few.pid)) / (options.many - options.few)
+        memory = (_resident(many.pid) - _resident(few.pid)) / (options.many - options.few)
         rates: dict[str, list[float]] = {few.name: [], many.name: []}
         costs: dict[str, list[float]] = {few.name: [], many.name: []}
         for _ in range(options.rounds):
+            with Client(few.endpoint) as of_few, Client(many.endpoint) as of_many:
+                taken = {few.name: 0.0, many.name: 0.0}
+                before = {broker.name: broker.processor_seconds() for broker in (few, many)}
+                for _ in range(_TURNS):
+                    taken[few.name] += of_few.receive(options.receive // _TURNS)
+                    taken[many.name] += of_many.receive(options.receive // _TURNS)
             for broker in (few, many):
-                before = broker.processor_seconds()
-                with Client(broker.endpoint) as client:
-                    rates[broker.name].append(options.receive / client.receive(options.receive))
-                used = broker.processor_seconds() - before
+                rates[broker.name].append(options.receive / taken[broker.name])
+                used = broker.processor_seconds() - before[broker.name]
                 costs[broker.name].append(used / options.receive * 1e6)
     for broker in (few, many):
         report.figures.append(Figure(f"receive, {broker.name}", "/s", tuple(rates[broker.name])))
@@ -99,7 +106,7 @@ def _measure_messages(options: argparse.Namespace, scratch: Path, report: Report
         Target(ratio(f"processor time {name}", costs[many.name], costs[few.name]), 1.25, at_least=False),
         Target(Figure("processor time to start with many", "s", (start,)), 10.0, at_least=False),
         Target(
-            Figure("memory of a message whose content is on disk", "bytes", (taken,)), 300.0, at_least=False
+            Figure("memory of a message whose content is on disk", "bytes", (memory,)), 300.0, at_least=False
         ),
     ]
 
@@ -111,10 +118,11 @@ def _fill(directory: Path, payloads: list[bytes], count: int) -> None:
     now = time.time()
     queue = space.create_queue(QUEUE, _ROOM, now)
     messages = [Incoming.parse(payload) for payload in payloads]
-    for _ in range(0, count, len(messages)):
-        space.send(QUEUE, messages, now)
+    for stored in range(0, count, _COMMIT):
+        for _ in range(stored, min(stored + _COMMIT, count), len(messages)):
+            space.send(QUEUE, messages, now)
         store.commit(space.take_events())
-        for number in range(queue.last_sequence - len(messages) + 1, queue.last_sequence + 1):
+        for number in range(stored + 1, queue.last_sequence + 1):
             queue.forget(number)  # the file has it
     store.close()
 
