@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 
 from pairbus.broker import Broker
+from pairbus.client.state.directory import verdict_file
 from pairbus.dashboard import collector
 from pairbus.dashboard.pages import _MOST_LISTENERS
 from pairbus.dashboard.server import Serving, serving
@@ -282,6 +283,20 @@ async def test_an_entity_whose_name_is_no_text_is_shown(tmp_path: Path) -> None:
         assert pair["sources"]["status files"]["error"] == "1 status file cannot be read: caf\\udce9.json"
         status, text = await visitor.ask("metrics")
         assert (status, 'path="\\\\ud800x"' in text) == (200, True)
+
+
+async def test_a_file_that_says_what_json_cannot_blinds_no_page(tmp_path: Path) -> None:
+    odd = '"half": "\\ud83d", "none": NaN, "huge": [1e999]'
+    verdict_file(tmp_path).write_text(f'{{"is_clean": true, "lost": 0, "at": 1, {odd}}}', encoding="utf-8")
+    change = f'{{"kind": "change", "at": {time.time()}, "pair": "{PAIR}", "path": "\\ud83d", "old": "healthy"'
+    (tmp_path / "dashboard.jsonl").write_text(f'{change}, "new": "faulted"}}\n', encoding="utf-8")
+    watched = Watched(pairs=[WatchedPair(name=PAIR, state_dir=tmp_path)])
+    async with served(watched, history=tmp_path / "dashboard.jsonl") as visitor:
+        state = await seen(visitor, lambda state: pair_of(state)["verdict"])
+        told = pair_of(state)["verdict"]
+        assert (told["half"], told["none"], told["huge"]) == ("\ud83d", None, [None])
+        status, was = await visitor.ask("api/history")
+        assert (status, was["pairs"][PAIR]["changes"][0]["path"]) == (200, "\ud83d")
 
 
 async def test_a_mistake_in_drawing_is_no_calm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -23,7 +24,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
@@ -99,14 +100,14 @@ class Pages:
         return Response(text, media_type=CONTENT_TYPE)
 
     async def _state(self, request: Request) -> Response:
-        return JSONResponse({**self._hello, **self._collector.picture})
+        return _answer({**self._hello, **self._collector.picture})
 
     async def _history(self, request: Request) -> Response:
-        return JSONResponse(self._collector.history())
+        return _answer(self._collector.history())
 
     async def _events(self, request: Request) -> Response:
         if self._listeners >= _MOST_LISTENERS:
-            return JSONResponse({"error": "too many pages are open"}, status_code=503)
+            return _refuse("too many pages are open", 503)
         self._listeners += 1  # before anything is told: many may come at once
         return _Telling(self._tell(), self._end_listening)
 
@@ -160,7 +161,7 @@ class Pages:
             )
         except (PairbusError, OSError) as error:
             return _refuse(describe(error), 400 if isinstance(error, ConfigurationError) else 502)
-        return JSONResponse(found)
+        return _answer(found)
 
     async def _do(self, request: Request) -> Response:
         if self._controls is None:
@@ -181,7 +182,7 @@ class Pages:
             return _refuse(describe(error), 400)
         except (PairbusError, OSError) as error:
             return _refuse(describe(error), 502)
-        return JSONResponse({"done": done})
+        return _answer({"done": done})
 
 
 class _Telling(StreamingResponse):
@@ -215,8 +216,30 @@ async def _body(request: Request) -> bytes | None:
 
 
 def _event(name: str, value: Any) -> bytes:
-    return f"event: {name}\ndata: {json.dumps(value, separators=(',', ':'))}\n\n".encode()
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), _write(value))
 
 
-def _refuse(error: str, status: int) -> JSONResponse:
-    return JSONResponse({"error": error}, status_code=status)
+def _answer(value: Any, status: int = 200) -> Response:
+    return Response(_write(value), status, media_type="application/json")
+
+
+def _refuse(error: str, status: int) -> Response:
+    return _answer({"error": error}, status)
+
+
+def _write(value: Any) -> bytes:
+    """As JSON that every browser reads, whatever one file among many said. ASCII has room for half a
+    character; NaN is null.
+    """
+    try:
+        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+    except ValueError:
+        return _write(_without_nan(value))
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nan(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
