@@ -106,22 +106,16 @@ def _judge_differences(queues: Sequence[BacklogQueueReport]) -> Iterator[Finding
         yield Finding("error" if setting in _FATAL else "warning", topic, _several(names), text)
 
 
-def _wait(number: int) -> str:
-    what = "1 message waits" if number == 1 else f"{number:,} messages wait"
-    return f"{what} in the backlog: `pairbus syphon run --once` moves what can be moved"
-
-
-def _are_dead(number: int) -> str:
-    what = "1 message is a dead letter" if number == 1 else f"{number:,} messages are dead letters"
-    return f"{what} of the backlog: `pairbus redrive --dry-run` shows why"
-
-
 def judge_contents(waiting: int, dead: int) -> Iterator[Finding]:
     """What lies in the backlog already."""
     if waiting:
-        yield Finding("warning", "backlog", "secondary", _wait(waiting))
+        what = "1 message waits" if waiting == 1 else f"{waiting:,} messages wait"
+        text = f"{what} in the backlog: `pairbus syphon run --once` moves what can be moved"
+        yield Finding("warning", "backlog", "secondary", text)
     if dead:
-        yield Finding("warning", "backlog", "secondary", _are_dead(dead))
+        what = "1 message is a dead letter" if dead == 1 else f"{dead:,} messages are dead letters"
+        text = f"{what} of the backlog: `pairbus redrive --dry-run` shows why"
+        yield Finding("warning", "backlog", "secondary", text)
 
 
 def measure_capacity(free: int, plan: Plan) -> Capacity:

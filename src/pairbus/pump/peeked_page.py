@@ -25,10 +25,8 @@ def read_page(answer: MessageSections) -> list[bytes]:
         found = _read_usual(answer.body_bytes)
     except (IndexError, struct.error):
         found = None
-    return _read_any(answer) if found is None else found
-
-
-def _read_any(answer: MessageSections) -> list[bytes]:
+    if found is not None:
+        return found
     body = answer.value()
     return [one["message"] for one in body.get("messages", ())] if isinstance(body, dict) else []
 

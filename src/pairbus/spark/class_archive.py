@@ -137,13 +137,10 @@ def find_archive(
         directory.mkdir(parents=True, exist_ok=True)
         if not os.access(directory, os.W_OK):
             return None
-        key = _fingerprint([java.resolve(), (spark_home / "jars").resolve()], options)
+        paths = [java.resolve(), (spark_home / "jars").resolve()]
+        facts = [f"{path} {path.stat().st_mtime_ns}" for path in paths]
     except OSError as error:
         log.debug("no class archive is used: %s", error)
         return None
+    key = hashlib.sha256("\n".join([*facts, *options]).encode()).hexdigest()[:16]
     return ClassArchive(java, directory, key, tuple(options))
-
-
-def _fingerprint(paths: Sequence[Path], options: Sequence[str]) -> str:
-    facts = [f"{path} {path.stat().st_mtime_ns}" for path in paths]
-    return hashlib.sha256("\n".join([*facts, *options]).encode()).hexdigest()[:16]

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from fnmatch import fnmatchcase
 
-from pairbus import words
 from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.pump.pair import Side
 
+from .options import DEAD, without_dead
+
 # A namespace has ten thousand entities at most, listed a hundred at a time.
 _LIST_LIMIT = 120.0
-_DEAD = f"/{words.DEAD_LETTER_QUEUE}"
 _SUBSCRIPTIONS = "/Subscriptions/"
 
 
@@ -21,9 +21,9 @@ async def find_entities(side: Side, names: Sequence[str], *, dead_letters: str) 
     found: dict[str, str] = {}
     listed: list[str] | None = None
     for name in names:
-        plain = _without_dead(name)
+        plain = without_dead(name)
         paths = [plain]
-        if _is_pattern(plain):
+        if "*" in plain or "?" in plain:
             listed = await _list(side) if listed is None else listed
             paths = [path for path in listed if fnmatchcase(path.lower(), plain.lower())]
         for path in paths:
@@ -34,16 +34,8 @@ async def find_entities(side: Side, names: Sequence[str], *, dead_letters: str) 
     return list(found.values())
 
 
-def _is_pattern(name: str) -> bool:
-    return "*" in name or "?" in name
-
-
-def _without_dead(name: str) -> str:
-    return name[: -len(_DEAD)] if name.lower().endswith(_DEAD.lower()) else name
-
-
 def _shown(path: str, dead_letters: str) -> list[str]:
-    both = [path, f"{path}{_DEAD}"]
+    both = [path, f"{path}{DEAD}"]
     return both[:1] if dead_letters == "no" else both[1:] if dead_letters == "only" else both
 
 

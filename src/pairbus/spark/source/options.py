@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
+from pairbus import words
 from pairbus.errors import ConfigurationError
 from pairbus.pairing.names import parse_backlog_queue_name
 from pairbus.plumbing.json_text import parse_json
@@ -38,7 +39,8 @@ _MOST = 2**63 - 1
 # A message id has 128 characters at most, of which partition and row number need some.
 _JOB_ID = re.compile(r"[^/\\\s]{1,80}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_DEAD_LETTER_SUFFIX = "/$deadletterqueue"
+#: What a path ends with whose dead letters are meant.
+DEAD = f"/{words.DEAD_LETTER_QUEUE}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,7 @@ class SourceSettings:
             self._values["entity"] = _value(OPTIONS["entity"], {"entity": named}, use)
         if use != "write" and not self._values["entity"]:
             raise ConfigurationError('Say what to read: .option("entity", "orders") or .load("orders")')
-        if use == "stream" and any(name.lower().endswith(_DEAD_LETTER_SUFFIX) for name in self["entity"]):
+        if use == "stream" and any(name != without_dead(name) for name in self["entity"]):
             raise ConfigurationError(
                 "Dead letters keep the numbers that they had, and come in any order: a stream would miss some"
                 ". Read them with spark.read"
@@ -252,7 +254,8 @@ class SourceSettings:
         asked = self["columns"] or ()
         if any(COLUMNS[name].set_by == "envelope" for name in asked):
             return True
-        return all(_is_backlog_queue(name) for name in self["entity"])
+        plain = (without_dead(name).replace("*", "0") for name in self["entity"])
+        return all(parse_backlog_queue_name(name) is not None for name in plain)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -274,9 +277,9 @@ def _argument(given: Mapping[str, str]) -> str | None:
     return ",".join(parse_json(given["paths"])) if "paths" in given else given.get("path")
 
 
-def _is_backlog_queue(name: str) -> bool:
-    plain = name[: -len(_DEAD_LETTER_SUFFIX)] if name.lower().endswith(_DEAD_LETTER_SUFFIX) else name
-    return parse_backlog_queue_name(plain.replace("*", "0")) is not None
+def without_dead(name: str) -> str:
+    """The path whose dead letters a name means, or the name itself."""
+    return name[: -len(DEAD)] if name.lower().endswith(DEAD.lower()) else name
 
 
 def _value(option: SourceOption, given: Mapping[str, str], use: Use) -> Any:
