@@ -214,7 +214,7 @@ def main() -> int:
     with options.history.open("a", encoding="utf-8") as history:
         history.write(json.dumps(_entry(parts)) + "\n")
     if options.keep:
-        whole["rows"] |= {row.name: row.median for part in parts for row in part.rows}
+        whole["rows"] |= {row.name: round(row.median, 3) for part in parts for row in part.rows}
         RECORD.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
     if any(part.failure for part in parts):
         return 4
