@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from pairbus.conditions import INVALID_FIELD
 
@@ -39,7 +39,7 @@ class Composite:
     NAME: ClassVar[str]
 
 
-C = TypeVar("C", bound=type[Composite])
+C = TypeVar("C", bound=Composite)
 
 
 class _Plan:
@@ -69,14 +69,18 @@ _CLASSES: dict[Any, type[Composite]] = {}
 _PLANS: dict[type[Composite], _Plan] = {}
 
 
-def composite(code: int, name: str, *kinds: FieldKind) -> Callable[[C], C]:
-    """Class decorator: the descriptor's number and symbol, and the kinds of the fields."""
+@dataclass_transform()
+def composite(
+    code: int, name: str, *kinds: FieldKind, frozen: bool = False, kw_only: bool = False
+) -> Callable[[type[C]], type[C]]:
+    """Class decorator: the descriptor's number and symbol, and the kinds of the fields of a data class."""
 
-    def register(cls: C) -> C:
-        cls.CODE, cls.NAME = code, name
-        _CLASSES[code] = _CLASSES[name] = cls
-        _PLANS[cls] = _Plan(cls, kinds)
-        return cls
+    def register(cls: type[C]) -> type[C]:
+        made = dataclasses.dataclass(slots=True, frozen=frozen, kw_only=kw_only)(cls)
+        made.CODE, made.NAME = code, name
+        _CLASSES[code] = _CLASSES[name] = made
+        _PLANS[made] = _Plan(made, kinds)
+        return made
 
     return register
 
@@ -185,10 +189,6 @@ def _take_symbols(value: Any) -> tuple[Symbol, ...]:
     return tuple(items)
 
 
-def _put_symbols(out: bytearray, value: tuple[str, ...]) -> None:
-    encoding.encode_into(out, Array((Symbol(name) for name in value), Symbol))
-
-
 def _take_text(value: Any) -> str:
     """Symbol or string, as peers are not of one mind."""
     if not isinstance(value, str):
@@ -239,7 +239,9 @@ ULONG = FieldKind(encoding.put_ulong, _unsigned(0xFFFFFFFFFFFFFFFF))
 BINARY = FieldKind(encoding.put_binary, _of(bytes))
 STRING = FieldKind(encoding.put_string, _take_text)
 SYMBOL = FieldKind(encoding.put_symbol, _take_text)
-SYMBOLS = FieldKind(_put_symbols, _take_symbols)
+SYMBOLS = FieldKind(
+    lambda out, names: encoding.encode_into(out, Array(map(Symbol, names), Symbol)), _take_symbols
+)
 ADDRESS = FieldKind(encoding.put_string, _take_text)
 MAP = FieldKind(encoding.put_map, _of(dict))
 TIMESTAMP = FieldKind(encoding.put_timestamp, _take_timestamp)

@@ -43,7 +43,6 @@ from pairbus.conditions import (
 )
 
 from . import frames
-from .acceptances import Acceptances
 from .errors import DecodeError, ProtocolError, SessionViolation, UsageError
 from .events import Closed, Opened, ProtocolEvent
 from .fastattach import read_attach
@@ -161,7 +160,6 @@ class Connection:
         # Channels whose session the peer has ended. The official Python client detaches links after that.
         self._ended_channels: set[int] = set()
         self._inboxes: dict[int, Inbox] = {}  # of mapped sessions, by remote channel
-        self._acceptances = Acceptances(self._inboxes)
         self._now = now
         self._last_received = now
         self._last_sent = now
@@ -332,7 +330,10 @@ class Connection:
         """The message that the peer has accepted and settled, if these bytes say that, as it was said before,
         and nothing else. If not, nothing has happened: `receive_data` reads them.
         """
-        found = None if self._pending else self._acceptances.take(data)
+        if self._pending or len(data) < HEAD_SIZE:
+            return None
+        inbox = self._inboxes.get(data[6] << 8 | data[7])
+        found = None if inbox is None else inbox.take_acceptance(data)
         if found is not None:
             self._now = self._last_received = now
         return found
@@ -544,7 +545,6 @@ class Connection:
         """A session is no longer mapped: its frames take the way through `_dispatch`."""
         if session.remote_channel is not None:
             self._inboxes.pop(session.remote_channel, None)
-            self._acceptances.forget()
 
     # -- the end
 

@@ -20,27 +20,10 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from . import types
 from .errors import DecodeError
 from .limits import MAX_DEPTH, MAX_ELEMENTS, MAX_ZERO_WIDTH, UNLIMITED
-from .types import (
-    Array,
-    Blob,
-    Byte,
-    Char,
-    Decimal32,
-    Decimal64,
-    Decimal128,
-    Described,
-    Float,
-    Int,
-    Short,
-    Symbol,
-    Timestamp,
-    UByte,
-    UInt,
-    ULong,
-    UShort,
-)
+from .types import Array, Blob, Char, Described, Symbol
 
 Decoder = Callable[[bytes, int, list[int]], tuple[Any, int]]
 # What decoders hand on: how deep they are, and how many elements may still come.
@@ -130,10 +113,6 @@ def _constant(value: Any) -> Decoder:
     return lambda buffer, at, state: (value, at)
 
 
-def _empty_list(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
-    return [], at
-
-
 def _boolean(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
     value = buffer[at]
     if value > 1:
@@ -149,19 +128,11 @@ def _number(unpack: Callable[[bytes, int], tuple[Any, ...]], width: int, kind: t
     return lambda buffer, at, state: (kind(unpack(buffer, at)[0]), at + width)
 
 
-def _long(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
-    return _i64(buffer, at)[0], at + 8
+def _plain(unpack: Callable[[bytes, int], tuple[Any, ...]], width: int) -> Decoder:
+    return lambda buffer, at, state: (unpack(buffer, at)[0], at + width)
 
 
-def _small_long(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
-    return _i8(buffer, at)[0], at + 1
-
-
-def _double(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
-    return _f64(buffer, at)[0], at + 8
-
-
-def _raw(kind: type, width: int) -> Decoder:
+def _raw(kind: Callable[[bytes], Any], width: int) -> Decoder:
     def read(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
         end = at + width
         if end > len(buffer):
@@ -169,13 +140,6 @@ def _raw(kind: type, width: int) -> Decoder:
         return kind(buffer[at:end]), end
 
     return read
-
-
-def _uuid(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
-    end = at + 16
-    if end > len(buffer):
-        raise DecodeError("the value ends before its bytes do")
-    return uuid.UUID(bytes=buffer[at:end]), end
 
 
 def _char(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
@@ -199,14 +163,6 @@ def _variable(wide: bool, convert: Callable[[bytes], Any]) -> Decoder:
         return convert(buffer[at + 4 : end]), end
 
     return read32 if wide else read8
-
-
-def _binary(raw: bytes) -> bytes:
-    return raw
-
-
-def _string(raw: bytes) -> str:
-    return raw.decode()
 
 
 def _symbol(raw: bytes) -> Symbol:
@@ -335,35 +291,35 @@ _TABLE: tuple[tuple[int, type, Decoder], ...] = (
     (0x40, type(None), _constant(None)),
     (0x41, bool, _constant(True)),
     (0x42, bool, _constant(False)),
-    (0x43, UInt, _constant(UInt(0))),
-    (0x44, ULong, _constant(ULong(0))),
-    (0x45, list, _empty_list),
-    (0x50, UByte, _small(UByte)),
-    (0x51, Byte, _number(_i8, 1, Byte)),
-    (0x52, UInt, _small(UInt)),
-    (0x53, ULong, _small(ULong)),
-    (0x54, Int, _number(_i8, 1, Int)),
-    (0x55, int, _small_long),
+    (0x43, types.UInt, _constant(types.UInt(0))),
+    (0x44, types.ULong, _constant(types.ULong(0))),
+    (0x45, list, lambda buffer, at, state: ([], at)),
+    (0x50, types.UByte, _small(types.UByte)),
+    (0x51, types.Byte, _number(_i8, 1, types.Byte)),
+    (0x52, types.UInt, _small(types.UInt)),
+    (0x53, types.ULong, _small(types.ULong)),
+    (0x54, types.Int, _number(_i8, 1, types.Int)),
+    (0x55, int, _plain(_i8, 1)),
     (0x56, bool, _boolean),
-    (0x60, UShort, _number(_u16, 2, UShort)),
-    (0x61, Short, _number(_i16, 2, Short)),
-    (0x70, UInt, _number(_u32, 4, UInt)),
-    (0x71, Int, _number(_i32, 4, Int)),
-    (0x72, Float, _number(_f32, 4, Float)),
+    (0x60, types.UShort, _number(_u16, 2, types.UShort)),
+    (0x61, types.Short, _number(_i16, 2, types.Short)),
+    (0x70, types.UInt, _number(_u32, 4, types.UInt)),
+    (0x71, types.Int, _number(_i32, 4, types.Int)),
+    (0x72, types.Float, _number(_f32, 4, types.Float)),
     (0x73, Char, _char),
-    (0x74, Decimal32, _raw(Decimal32, 4)),
-    (0x80, ULong, _number(_u64, 8, ULong)),
-    (0x81, int, _long),
-    (0x82, float, _double),
-    (0x83, Timestamp, _number(_i64, 8, Timestamp)),
-    (0x84, Decimal64, _raw(Decimal64, 8)),
-    (0x94, Decimal128, _raw(Decimal128, 16)),
-    (0x98, uuid.UUID, _uuid),
-    (0xA0, bytes, _variable(False, _binary)),
-    (0xA1, str, _variable(False, _string)),
+    (0x74, types.Decimal32, _raw(types.Decimal32, 4)),
+    (0x80, types.ULong, _number(_u64, 8, types.ULong)),
+    (0x81, int, _plain(_i64, 8)),
+    (0x82, float, _plain(_f64, 8)),
+    (0x83, types.Timestamp, _number(_i64, 8, types.Timestamp)),
+    (0x84, types.Decimal64, _raw(types.Decimal64, 8)),
+    (0x94, types.Decimal128, _raw(types.Decimal128, 16)),
+    (0x98, uuid.UUID, _raw(lambda raw: uuid.UUID(bytes=raw), 16)),
+    (0xA0, bytes, _variable(False, bytes)),
+    (0xA1, str, _variable(False, bytes.decode)),
     (0xA3, Symbol, _variable(False, _symbol)),
-    (0xB0, bytes, _variable(True, _binary)),
-    (0xB1, str, _variable(True, _string)),
+    (0xB0, bytes, _variable(True, bytes)),
+    (0xB1, str, _variable(True, bytes.decode)),
     (0xB3, Symbol, _variable(True, _symbol)),
     (0xC0, list, _list(False)),
     (0xC1, dict, _map(False)),
@@ -377,7 +333,7 @@ _KEYS = frozenset(
     code
     for code, kind, _ in _TABLE
     if issubclass(kind, (str, bytes, int))
-    and not issubclass(kind, (bool, Char, Decimal32, Decimal64, Decimal128))
+    and not issubclass(kind, (bool, Char, types.Decimal32, types.Decimal64, types.Decimal128))
 )
 _ELEMENTS: dict[int, type] = {code: element for code, element, _ in _TABLE}
 _DECODERS: list[Decoder] = [_unknown] * 256

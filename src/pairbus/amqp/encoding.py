@@ -7,26 +7,10 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from . import types
 from .errors import EncodeError
 from .limits import MAX_ZERO_WIDTH
-from .types import (
-    Array,
-    Byte,
-    Char,
-    Decimal32,
-    Decimal64,
-    Decimal128,
-    Described,
-    Float,
-    Int,
-    Short,
-    Symbol,
-    Timestamp,
-    UByte,
-    UInt,
-    ULong,
-    UShort,
-)
+from .types import Array, Described, Symbol
 
 Encoder = Callable[[bytearray, Any], None]
 
@@ -78,58 +62,43 @@ def put_boolean(out: bytearray, value: bool) -> None:
     out.append(0x41 if value else 0x42)
 
 
-def put_uint(out: bytearray, value: int) -> None:
-    if value == 0:
-        out.append(0x43)
-    elif 0 < value < 256:
-        out += _B(0x52, value)
-    else:
-        out += _I(0x70, value)
+def _number(code: int, pack: Callable[[int, Any], bytes]) -> Encoder:
+    """Of one width."""
+
+    def put(out: bytearray, value: Any) -> None:
+        out += pack(code, value)
+
+    return put
 
 
-def put_ulong(out: bytearray, value: int) -> None:
-    if value == 0:
-        out.append(0x44)
-    elif 0 < value < 256:
-        out += _B(0x53, value)
-    else:
-        out += _Q(0x80, value)
+def _unsigned(zero: int, small: int, code: int, pack: Callable[[int, Any], bytes]) -> Encoder:
+    """Without a byte, with one, or with all of them."""
+
+    def put(out: bytearray, value: int) -> None:
+        if value == 0:
+            out.append(zero)
+        elif 0 < value < 256:
+            out += _B(small, value)
+        else:
+            out += pack(code, value)
+
+    return put
 
 
-def put_int(out: bytearray, value: int) -> None:
-    out += _b(0x54, value) if -128 <= value < 128 else _i(0x71, value)
+def _signed(small: int, code: int, pack: Callable[[int, Any], bytes]) -> Encoder:
+    """With one byte, or with all of them."""
+
+    def put(out: bytearray, value: int) -> None:
+        out += _b(small, value) if -128 <= value < 128 else pack(code, value)
+
+    return put
 
 
-def put_long(out: bytearray, value: int) -> None:
-    out += _b(0x55, value) if -128 <= value < 128 else _q(0x81, value)
-
-
-def put_ubyte(out: bytearray, value: int) -> None:
-    out += _B(0x50, value)
-
-
-def put_ushort(out: bytearray, value: int) -> None:
-    out += _H(0x60, value)
-
-
-def put_timestamp(out: bytearray, value: int) -> None:
-    out += _q(0x83, value)
-
-
-def _put_byte(out: bytearray, value: int) -> None:
-    out += _b(0x51, value)
-
-
-def _put_short(out: bytearray, value: int) -> None:
-    out += _h(0x61, value)
-
-
-def _put_float(out: bytearray, value: float) -> None:
-    out += _f(0x72, value)
-
-
-def _put_double(out: bytearray, value: float) -> None:
-    out += _d(0x82, value)
+put_ubyte = _number(0x50, _B)
+put_ushort = _number(0x60, _H)
+put_uint = _unsigned(0x43, 0x52, 0x70, _I)
+put_ulong = _unsigned(0x44, 0x53, 0x80, _Q)
+put_timestamp = _number(0x83, _q)
 
 
 def _put_char(out: bytearray, value: str) -> None:
@@ -293,21 +262,21 @@ def _wide(write: Callable[[int, Any], bytes]) -> Callable[[Any], bytes]:
 
 _FIXED: dict[type, tuple[int, Callable[[Any], bytes]]] = {
     bool: (0x56, lambda value: b"\1" if value else b"\0"),
-    UByte: (0x50, _wide(_B)),
-    Byte: (0x51, _wide(_b)),
-    UShort: (0x60, _wide(_H)),
-    Short: (0x61, _wide(_h)),
-    UInt: (0x70, _wide(_I)),
-    Int: (0x71, _wide(_i)),
-    Float: (0x72, _wide(_f)),
-    Char: (0x73, lambda value: _wide(_I)(_code_point(value))),
-    Decimal32: (0x74, bytes),
-    ULong: (0x80, _wide(_Q)),
+    types.UByte: (0x50, _wide(_B)),
+    types.Byte: (0x51, _wide(_b)),
+    types.UShort: (0x60, _wide(_H)),
+    types.Short: (0x61, _wide(_h)),
+    types.UInt: (0x70, _wide(_I)),
+    types.Int: (0x71, _wide(_i)),
+    types.Float: (0x72, _wide(_f)),
+    types.Char: (0x73, lambda value: _wide(_I)(_code_point(value))),
+    types.Decimal32: (0x74, bytes),
+    types.ULong: (0x80, _wide(_Q)),
     int: (0x81, _wide(_q)),
     float: (0x82, _wide(_d)),
-    Timestamp: (0x83, _wide(_q)),
-    Decimal64: (0x84, bytes),
-    Decimal128: (0x94, bytes),
+    types.Timestamp: (0x83, _wide(_q)),
+    types.Decimal64: (0x84, bytes),
+    types.Decimal128: (0x94, bytes),
     uuid.UUID: (0x98, lambda value: value.bytes),
 }
 _VARIABLE: dict[type, tuple[int, Callable[[Any], bytes]]] = {
@@ -320,22 +289,22 @@ _COMPOUND: dict[type, int] = {list: 0xD0, dict: 0xD1, Array: 0xF0}
 _ENCODERS: dict[type, Encoder] = {
     type(None): put_null,
     bool: put_boolean,
-    UByte: put_ubyte,
-    UShort: put_ushort,
-    UInt: put_uint,
-    ULong: put_ulong,
-    Byte: _put_byte,
-    Short: _put_short,
-    Int: put_int,
-    int: put_long,
-    Float: _put_float,
-    float: _put_double,
-    Char: _put_char,
-    Timestamp: put_timestamp,
+    types.UByte: put_ubyte,
+    types.UShort: put_ushort,
+    types.UInt: put_uint,
+    types.ULong: put_ulong,
+    types.Byte: _number(0x51, _b),
+    types.Short: _number(0x61, _h),
+    types.Int: _signed(0x54, 0x71, _i),
+    int: _signed(0x55, 0x81, _q),
+    types.Float: _number(0x72, _f),
+    float: _number(0x82, _d),
+    types.Char: _put_char,
+    types.Timestamp: put_timestamp,
     uuid.UUID: _put_uuid,
-    Decimal32: _fixed(0x74, 4),
-    Decimal64: _fixed(0x84, 8),
-    Decimal128: _fixed(0x94, 16),
+    types.Decimal32: _fixed(0x74, 4),
+    types.Decimal64: _fixed(0x84, 8),
+    types.Decimal128: _fixed(0x94, 16),
     bytes: put_binary,
     bytearray: put_binary,
     memoryview: put_binary,

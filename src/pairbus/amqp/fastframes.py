@@ -27,6 +27,7 @@ from typing import Any
 from .composites import encode_composite
 from .errors import DecodeError, UsageError
 from .frames import AMQP_FRAME, HEADER_SIZE, decode_performative, encode_frame, pack_header
+from .limits import MAX_TAG
 from .performatives import (
     ACCEPTED,
     RELEASED,
@@ -53,8 +54,6 @@ FLOW_LIST = 0x005313C0
 read_uint = struct.Struct(">I").unpack_from
 read_id_and_code = struct.Struct(">IB").unpack_from
 
-MAX_TAG = 32
-"""The standard's limit on delivery tags (part 2.8.7)."""
 
 _MEMO_SIZE = 512  # distinct tails; a peer that invents more of them pays with slow frames, we with nothing
 _MEMO_BYTES = 40  # longer tails hold reasons and properties, which do not repeat
@@ -234,12 +233,20 @@ def transfer_struct(head: int, tag: int, tail: int, number: str = "I") -> struct
 
 
 @lru_cache(maxsize=1024)
-def disposition_struct(prefix: int, tail: int) -> struct.Struct:
-    """A disposition frame: prefix, first, a code, last, tail."""
-    return struct.Struct(f">{prefix}sIBI{tail}s")
+def disposition_reader(prefix: int, tail: int, *, is_once: bool) -> Callable[[bytes, int], tuple[Any, ...]]:
+    """Reads a disposition frame: prefix, first, 0x70, last, tail; one that has the id once, as if twice."""
+    if not is_once:
+        return struct.Struct(f">{prefix}sIBI{tail}s").unpack_from
+    unpack = struct.Struct(f">{prefix}sI{tail}s").unpack_from
+
+    def read(data: bytes, at: int) -> tuple[Any, ...]:
+        before, number, behind = unpack(data, at)
+        return before, number, 0x70, number, behind
+
+    return read
 
 
-pack_disposition = disposition_struct(16, 6).pack
+pack_disposition = struct.Struct(">16sIBI6s").pack
 """Prefix, first, 0x70, last, suffix: a disposition whose outcome takes four bytes, as accepted does."""
 
 SHORT_SUFFIXES: dict[type, bytes] = {

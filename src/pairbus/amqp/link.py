@@ -136,7 +136,6 @@ class Link:
         properties: dict[Any, Any] | None = None,
         max_message_size: int | None = None,
         initial_credit: int = 0,
-        offered_capabilities: tuple[str, ...] | None = None,
     ) -> None:
         """Answer the peer's attach; a terminus that is not given is the peer's own."""
         if self.state is not LinkState.ATTACH_RECEIVED:
@@ -146,7 +145,6 @@ class Link:
         attach.source = remote.source if source is None and remote is not None else source
         attach.target = remote.target if target is None and remote is not None else target
         attach.max_message_size = max_message_size
-        attach.offered_capabilities = offered_capabilities
         attach.properties = properties
         self.send_attach(attach)
         self._forget_attach()
@@ -511,13 +509,13 @@ class Link:
 
     # -- detaching
 
-    def detach(self, error: AmqpError | None = None, *, closed: bool = True) -> None:
+    def detach(self, error: AmqpError | None = None) -> None:
         """Detach; LinkDetached follows when the peer has confirmed."""
         if self.state is LinkState.ATTACH_RECEIVED:
             self.send_attach(self._answer())
         elif self.state not in (LinkState.ATTACH_SENT, LinkState.ATTACHED):
             return
-        self.session.send(Detach(self.handle, closed, error))
+        self.session.send(Detach(self.handle, True, error))
         self._retire(LinkState.DETACH_SENT)
 
     def on_detach(self, detach: Detach, events: list[ProtocolEvent]) -> None:

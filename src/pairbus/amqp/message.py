@@ -8,7 +8,7 @@ with a message whose body is better left where it is.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Literal, cast
 
 from .composites import (
@@ -62,8 +62,7 @@ _u32 = struct.Struct(">I").unpack_from
 _pack_u32 = struct.Struct(">I").pack
 
 
-@composite(0x70, "amqp:header:list", BOOLEAN, UBYTE, UINT, BOOLEAN, UINT)
-@dataclass(slots=True, frozen=True)
+@composite(0x70, "amqp:header:list", BOOLEAN, UBYTE, UINT, BOOLEAN, UINT, frozen=True)
 class Header(Composite):
     """How a message is to be delivered; ttl is in milliseconds. None is what nobody has said: it means
     false, or a priority of 4, but is not passed on as that.
@@ -82,7 +81,6 @@ class Header(Composite):
     *(IDENTIFIER, BINARY, ADDRESS, STRING, ADDRESS, IDENTIFIER, SYMBOL, SYMBOL, TIMESTAMP, TIMESTAMP),
     *(STRING, UINT, STRING),
 )
-@dataclass(slots=True)
 class Properties(Composite):
     """The standard properties; times are milliseconds since the epoch."""
 

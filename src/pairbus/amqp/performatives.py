@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from .composites import (
@@ -33,8 +33,7 @@ RECEIVER_FIRST, RECEIVER_SECOND = 0, 1
 UINT_MAX = 0xFFFFFFFF
 
 
-@composite(0x1D, "amqp:error:list", SYMBOL, STRING, MAP)
-@dataclass(slots=True, frozen=True)
+@composite(0x1D, "amqp:error:list", SYMBOL, STRING, MAP, frozen=True)
 class AmqpError(Composite):
     """Why something ended. All three fields are always written: the Python SDK indexes into the list."""
 
@@ -48,8 +47,7 @@ _OUTCOME = nested("Accepted", "Rejected", "Released", "Modified")
 _STATE = nested("Received", "Accepted", "Rejected", "Released", "Modified", "Declared", "TransactionalState")
 
 
-@composite(0x23, "amqp:received:list", UINT, ULONG)
-@dataclass(slots=True, frozen=True)
+@composite(0x23, "amqp:received:list", UINT, ULONG, frozen=True)
 class Received(Composite):
     """How much of a delivery has arrived."""
 
@@ -57,28 +55,24 @@ class Received(Composite):
     section_offset: int
 
 
-@composite(0x24, "amqp:accepted:list")
-@dataclass(slots=True, frozen=True)
+@composite(0x24, "amqp:accepted:list", frozen=True)
 class Accepted(Composite):
     """The receiver has taken the message over."""
 
 
-@composite(0x25, "amqp:rejected:list", _ERROR)
-@dataclass(slots=True, frozen=True)
+@composite(0x25, "amqp:rejected:list", _ERROR, frozen=True)
 class Rejected(Composite):
     """The message is invalid, or (in Service Bus) dead-lettered."""
 
     error: AmqpError | None = None
 
 
-@composite(0x26, "amqp:released:list")
-@dataclass(slots=True, frozen=True)
+@composite(0x26, "amqp:released:list", frozen=True)
 class Released(Composite):
     """Given back untouched."""
 
 
-@composite(0x27, "amqp:modified:list", BOOLEAN, BOOLEAN, MAP)
-@dataclass(slots=True, frozen=True)
+@composite(0x27, "amqp:modified:list", BOOLEAN, BOOLEAN, MAP, frozen=True)
 class Modified(Composite):
     """Given back with a note."""
 
@@ -90,16 +84,14 @@ class Modified(Composite):
 DeliveryOutcome = Accepted | Rejected | Released | Modified
 
 
-@composite(0x31, "amqp:declare:list", ANY)
-@dataclass(slots=True, frozen=True)
+@composite(0x31, "amqp:declare:list", ANY, frozen=True)
 class Declare(Composite):
     """To a coordinator: begin a transaction."""
 
     global_id: Any = None
 
 
-@composite(0x32, "amqp:discharge:list", BINARY, BOOLEAN)
-@dataclass(slots=True, frozen=True)
+@composite(0x32, "amqp:discharge:list", BINARY, BOOLEAN, frozen=True)
 class Discharge(Composite):
     """To a coordinator: end a transaction, in vain with `fail`."""
 
@@ -107,16 +99,14 @@ class Discharge(Composite):
     fail: bool = False
 
 
-@composite(0x33, "amqp:declared:list", BINARY)
-@dataclass(slots=True, frozen=True)
+@composite(0x33, "amqp:declared:list", BINARY, frozen=True)
 class Declared(Composite):
     """A coordinator's answer: the transaction that it has begun."""
 
     txn_id: bytes
 
 
-@composite(0x34, "amqp:transactional-state:list", BINARY, _OUTCOME)
-@dataclass(slots=True, frozen=True)
+@composite(0x34, "amqp:transactional-state:list", BINARY, _OUTCOME, frozen=True)
 class TransactionalState(Composite):
     """What is to hold if the transaction is discharged."""
 
@@ -134,7 +124,6 @@ RELEASED = Released()
 @composite(
     0x28, "amqp:source:list", ADDRESS, UINT, SYMBOL, UINT, BOOLEAN, MAP, SYMBOL, MAP, _STATE, SYMBOLS, SYMBOLS
 )
-@dataclass(slots=True)
 class Source(Composite):
     """Where messages come from."""
 
@@ -152,7 +141,6 @@ class Source(Composite):
 
 
 @composite(0x29, "amqp:target:list", ADDRESS, UINT, SYMBOL, UINT, BOOLEAN, MAP, SYMBOLS)
-@dataclass(slots=True)
 class Target(Composite):
     """Where messages go to."""
 
@@ -166,7 +154,6 @@ class Target(Composite):
 
 
 @composite(0x30, "amqp:coordinator:list", SYMBOLS)
-@dataclass(slots=True)
 class Coordinator(Composite):
     """The target of a link that controls transactions."""
 
@@ -176,7 +163,6 @@ class Coordinator(Composite):
 @composite(
     0x10, "amqp:open:list", STRING, STRING, UINT, USHORT, UINT, SYMBOLS, SYMBOLS, SYMBOLS, SYMBOLS, MAP
 )
-@dataclass(slots=True)
 class Open(Composite):
     """First frame of each side; idle_time_out is in milliseconds."""
 
@@ -192,8 +178,7 @@ class Open(Composite):
     properties: dict[Any, Any] | None = None
 
 
-@composite(0x11, "amqp:begin:list", USHORT, UINT, UINT, UINT, UINT, SYMBOLS, SYMBOLS, MAP)
-@dataclass(slots=True, kw_only=True)
+@composite(0x11, "amqp:begin:list", USHORT, UINT, UINT, UINT, UINT, SYMBOLS, SYMBOLS, MAP, kw_only=True)
 class Begin(Composite):
     """Begins a session; remote_channel is given by the side that answers."""
 
@@ -224,7 +209,6 @@ class Begin(Composite):
     ),
     *(ULONG, SYMBOLS, SYMBOLS, MAP),
 )
-@dataclass(slots=True)
 class Attach(Composite):
     """Attaches a link; role is false for its sender, true for its receiver."""
 
@@ -244,8 +228,22 @@ class Attach(Composite):
     properties: dict[Any, Any] | None = None
 
 
-@composite(0x13, "amqp:flow:list", UINT, UINT, UINT, UINT, UINT, UINT, UINT, UINT, BOOLEAN, BOOLEAN, MAP)
-@dataclass(slots=True, kw_only=True)
+@composite(
+    0x13,
+    "amqp:flow:list",
+    UINT,
+    UINT,
+    UINT,
+    UINT,
+    UINT,
+    UINT,
+    UINT,
+    UINT,
+    BOOLEAN,
+    BOOLEAN,
+    MAP,
+    kw_only=True,
+)
 class Flow(Composite):
     """State of a session's windows and, with a handle, of a link's credit."""
 
@@ -267,7 +265,6 @@ class Flow(Composite):
     "amqp:transfer:list",
     *(UINT, UINT, BINARY, UINT, BOOLEAN, BOOLEAN, UBYTE, _STATE, BOOLEAN, BOOLEAN, BOOLEAN),
 )
-@dataclass(slots=True)
 class Transfer(Composite):
     """A message or a part of one; the payload follows the performative in its frame."""
 
@@ -285,7 +282,6 @@ class Transfer(Composite):
 
 
 @composite(0x15, "amqp:disposition:list", BOOLEAN, UINT, UINT, BOOLEAN, _STATE, BOOLEAN)
-@dataclass(slots=True)
 class Disposition(Composite):
     """State and settlement of deliveries first to last."""
 
@@ -298,7 +294,6 @@ class Disposition(Composite):
 
 
 @composite(0x16, "amqp:detach:list", UINT, BOOLEAN, _ERROR)
-@dataclass(slots=True)
 class Detach(Composite):
     """Detaches a link, for good if closed."""
 
@@ -308,7 +303,6 @@ class Detach(Composite):
 
 
 @composite(0x17, "amqp:end:list", _ERROR)
-@dataclass(slots=True)
 class End(Composite):
     """Ends a session."""
 
@@ -316,7 +310,6 @@ class End(Composite):
 
 
 @composite(0x18, "amqp:close:list", _ERROR)
-@dataclass(slots=True)
 class Close(Composite):
     """Last frame of each side."""
 
@@ -339,7 +332,6 @@ def _shortened(error: AmqpError, excess: int) -> AmqpError:
 
 
 @composite(0x40, "amqp:sasl-mechanisms:list", SYMBOLS)
-@dataclass(slots=True)
 class SaslMechanisms(Composite):
     """What the server offers."""
 
@@ -347,7 +339,6 @@ class SaslMechanisms(Composite):
 
 
 @composite(0x41, "amqp:sasl-init:list", SYMBOL, BINARY, STRING)
-@dataclass(slots=True)
 class SaslInit(Composite):
     """The client's choice. The response may hold a password and stays out of repr."""
 
@@ -357,7 +348,6 @@ class SaslInit(Composite):
 
 
 @composite(0x42, "amqp:sasl-challenge:list", BINARY)
-@dataclass(slots=True)
 class SaslChallenge(Composite):
     """A question of the server; none of our mechanisms asks one."""
 
@@ -365,7 +355,6 @@ class SaslChallenge(Composite):
 
 
 @composite(0x43, "amqp:sasl-response:list", BINARY)
-@dataclass(slots=True)
 class SaslResponse(Composite):
     """The answer to a challenge."""
 
@@ -373,7 +362,6 @@ class SaslResponse(Composite):
 
 
 @composite(0x44, "amqp:sasl-outcome:list", UBYTE, BINARY)
-@dataclass(slots=True)
 class SaslOutcome(Composite):
     """0 ok, 1 authentication failed, 2 to 4 the system failed."""
 
