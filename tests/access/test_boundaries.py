@@ -126,7 +126,7 @@ def make_api() -> tuple[AdminApi, Namespace]:
         namespace.create_subscription(name, "s", None, NOW)
 
     def authorize(request: HttpRequest, path: str) -> None:
-        check_authorization(request.headers, entity=path, now=NOW, policies=POLICIES)
+        check_authorization(request.token, entity=path, now=NOW, policies=POLICIES)
 
     return AdminApi(namespace, authorize=authorize), namespace
 

@@ -38,7 +38,7 @@ class AdminServer:
 
     def __init__(self, namespace: Namespace, directory: Path) -> None:
         self.namespace = namespace
-        self.api = AdminApi(namespace, authorize=None, created_at=1_700_000_000.0)
+        self.api = AdminApi(namespace)
         self.requests: list[HttpRequest] = []
         certificate = ensure_certificate(directory, now=time.time())
         self.certificate = str(certificate.cert_path)

@@ -214,7 +214,7 @@ def test_filters_are_counted_since_2024(api: AdminApi) -> None:
 
 
 def test_a_premium_namespace_says_so() -> None:
-    body = call(AdminApi(Namespace("c", limits=PREMIUM), created_at=NOW), "GET", "/$namespaceinfo").body
+    body = call(AdminApi(Namespace("c", limits=PREMIUM)), "GET", "/$namespaceinfo").body
     assert b"<MessagingSKU>Premium</MessagingSKU>" in body
     assert b"<MessagingUnits>1</MessagingUnits>" in body
 

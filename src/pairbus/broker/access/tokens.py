@@ -20,7 +20,7 @@ import hmac
 import math
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 from urllib.parse import unquote, unquote_plus
 
@@ -36,10 +36,8 @@ MAX_TOKEN: Final = 16_384
 MAX_PLAIN: Final = 1_024
 
 _SCHEME: Final = "sharedaccesssignature "
-_BEARER: Final = "bearer "
 _EXPIRY: Final = re.compile(r"[0-9]{1,12}")
 _FIELDS: Final = ("sr", "sig", "se", "skn")
-_HEADERS: Final = ("authorization", "servicebusauthorization")
 # Stands in for the key of a policy that does not exist.
 _NO_POLICY: Final = Policy("none", secrets.token_urlsafe(32), frozenset({Claim.SEND}))
 
@@ -83,7 +81,7 @@ def check_token(
 
 
 def check_authorization(
-    headers: Mapping[str, str],
+    token: str | None,
     *,
     entity: str,
     now: float,
@@ -92,14 +90,9 @@ def check_authorization(
     claim: Claim = Claim.MANAGE,
     rules: EntityRules = _no_rules,
 ) -> Grant:
-    """Check the token of an HTTP request, which must give a claim; the names of headers are of any case."""
-    lowered = {name.lower(): value for name, value in headers.items()}
-    value = next((lowered[name] for name in _HEADERS if name in lowered), None)
-    if value is None:
+    """Check the token of an HTTP request, which must give a claim."""
+    if token is None:
         raise TokenRejected("MissingToken: The request has no Authorization header. Send a token in it.")
-    token = value.strip()
-    if token[: len(_BEARER)].lower() == _BEARER:
-        token = token[len(_BEARER) :]
     grant = check_token(token, entity=entity, now=now, policies=policies, jwt_key=jwt_key, rules=rules)
     if claim not in grant.claims:
         raise ClaimMissing(

@@ -96,7 +96,7 @@ class Administration:
     def _authorize(self, request: HttpRequest, path: str) -> None:
         host = self._host
         check_authorization(
-            request.headers,
+            request.token,
             entity=path,
             now=host.now(),
             policies=host.policies,

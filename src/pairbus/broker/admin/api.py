@@ -45,13 +45,10 @@ def status_of(condition: str) -> int:
 class AdminApi:
     """Administers one namespace. It keeps nothing of its own, so that one can be made for every request."""
 
-    def __init__(
-        self, namespace: Namespace, *, authorize: Authorize | None = None, created_at: float | None = None
-    ) -> None:
+    def __init__(self, namespace: Namespace, *, authorize: Authorize | None = None) -> None:
         """`authorize` raises any `PairbusError`, whose text becomes that of a 401."""
         self._namespace = namespace
         self._authorize = authorize
-        self._created_at = created_at
         entities, subscriptions, rules = Entities(namespace), Subscriptions(namespace), Rules(namespace)
         self._routes: dict[ResourceKind, dict[str, Callable[[AdminCall], Response]]] = {
             ResourceKind.ROOT: {"GET": AdminCall.reply_nothing},
@@ -109,11 +106,10 @@ class AdminApi:
         return True
 
     def _describe_namespace(self, call: AdminCall) -> Response:
-        created_at = call.now if self._created_at is None else self._created_at
         texts = {
-            "CreatedTime": format_instant(created_at),
+            "CreatedTime": format_instant(call.now),
             "MessagingSKU": self._namespace.limits.sku,
-            "ModifiedTime": format_instant(created_at),
+            "ModifiedTime": format_instant(call.now),
             "Name": self._namespace.name,
             "NamespaceType": "Messaging",
         }
@@ -126,8 +122,8 @@ class AdminApi:
             path="$namespaceinfo",
             title=self._namespace.name,
             description=properties,
-            created_at=created_at,
-            updated_at=created_at,
+            created_at=call.now,
+            updated_at=call.now,
         )
         return call.reply(entry)
 
