@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbus.broker.access.connection_rights import Access
-from pairbus.broker.access.grants import TokenRejected
+from pairbus.broker.access.grants import Access, TokenRejected
 from pairbus.broker.access.policies import Claim
 from pairbus.broker.access.tokens import check_authorization, check_token
 from pairbus.broker.admin.api import AdminApi

@@ -51,7 +51,7 @@ def read_close(client: RawClient) -> None:
 def test_the_clients_close_is_waited_for(
     client: RawClient, bus_without_client: Bus, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr("pairbus.broker.links.farewell.CLOSE_WAIT", 3600.0)
+    monkeypatch.setattr("pairbus.broker.links.machine.CLOSE_WAIT", 3600.0)
     client.socket.sendall(ERRANT)
     read_close(client)
     assert lingering(bus_without_client) == 1

@@ -27,7 +27,7 @@ from pairbus.amqp.types import Int, ULong
 from pairbus.broker import QueueSettings
 from pairbus.broker.access.grants import Grant
 from pairbus.broker.links import consumers
-from pairbus.broker.links.heartbeat import Heartbeat
+from pairbus.broker.links.machine import Heartbeat
 from pairbus.broker.links.pace import MOST_OUTPUT, Allowance
 from pairbus.broker.links.peer import Peer
 from pairbus.broker.links.sending_endpoint import SendingEndpoint

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from pairbus.cli.feed import Feed, lines_of
-from pairbus.cli.lines import FIELDS, read_json_lines, read_plain_lines
-from pairbus.cli.tally import SendTally
+from pairbus.cli.lines import FIELDS, Feed, lines_of, read_json_lines, read_plain_lines
+from pairbus.cli.send import SendTally
 from pairbus.client.observers.observer import RouteName, Undertaking
 from pairbus.clock import ManualClock
 from pairbus.errors import ConfigurationError
@@ -122,7 +121,7 @@ def test_lines_are_found_across_chunks(pipe: tuple[int, int]) -> None:
 
 
 def test_a_line_without_end_is_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pairbus.cli.feed._LONGEST_LINE", 2**20)
+    monkeypatch.setattr("pairbus.cli.lines._LONGEST_LINE", 2**20)
     with open("/dev/zero", "rb") as endless, pytest.raises(ConfigurationError, match="more than 1 MB"):
         list(lines_of(endless.fileno()))
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
-from pairbus.dashboard import connections
+from pairbus.dashboard import server
 from pairbus.dashboard.server import Serving
 from pairbus.dashboard.watched import Watched, WatchedPair
 from pairbus.errors import ConfigurationError
@@ -138,7 +138,7 @@ async def test_pages_of_others_get_nothing(tmp_path: Path, site: str, mode: str,
 async def test_one_who_asks_for_nothing_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
-    monkeypatch.setattr(connections, "_PATIENCE", 0.2)
+    monkeypatch.setattr(server, "_PATIENCE", 0.2)
     async with served(one_pair(tmp_path)) as visitor:
         async with asyncio.timeout(30.0):
             reader, writer = await asyncio.open_connection(*place(visitor))
@@ -149,7 +149,7 @@ async def test_one_who_asks_for_nothing_is_not_waited_for(
 
 
 async def test_there_are_only_so_many_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 3)
     async with served(one_pair(tmp_path)) as visitor:
         opened = [await asyncio.open_connection(*place(visitor)) for _ in range(3)]
         async with asyncio.timeout(30.0):

@@ -14,8 +14,7 @@ from rich.console import Console
 
 from pairbus.drill.picture import Display
 from pairbus.drill.report.display import PlainDisplay, open_display
-from pairbus.drill.report.live import LiveDisplay
-from pairbus.drill.report.trail import Trail, draw_spark
+from pairbus.drill.report.live import LiveDisplay, Trail, draw_spark
 from pairbus.drill.result import DrillResult
 
 from .sample import make_empty, make_failed, make_pictures, make_result, make_wide

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from pairbus.plumbing.endings import take_each
+from pairbus.plumbing.tasks import take_each
 
 
 async def test_a_step_that_fails_or_is_cancelled_keeps_none_from_being_taken() -> None:

@@ -8,7 +8,7 @@ import ssl
 
 import pytest
 
-from pairbus.plumbing.os_reason import os_reason
+from pairbus.plumbing.hosts import os_reason
 
 
 async def test_a_refused_connection_is_told_without_python() -> None:

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from pairbus.clock import Clock, WatchedClock
 
-from .access.connection_rights import Access
+from .access.grants import Access
 from .decisions import Decisions
 from .engine.namespace import Namespace
 from .errors import StoreError

@@ -184,7 +184,8 @@ def broker(
         Policy,
     )
 
-    given = [*map(_read_file, policy_files), *map(_read_variable, policy_variables)]
+    given = [(f"--policy-file {path}", read_text(path)) for path in policy_files]
+    given += map(_read_variable, policy_variables)
     embedded = Broker(
         ports,
         data_dir=data,
@@ -207,11 +208,6 @@ def broker(
     )
     asyncio.run(_serve(embedded, ready_file, as_json=as_json, with_keys=not hide_keys))
     return 0
-
-
-def _read_file(path: Path) -> tuple[str, str]:
-    """Name and content of a file with policies."""
-    return f"--policy-file {path}", read_text(path)
 
 
 def _read_variable(name: str) -> tuple[str, str]:

@@ -11,11 +11,10 @@ import click
 
 from pairbus.plumbing.wording import counted
 
-from .access import signed_in
 from .exit_codes import FOUND, UNREACHABLE
 from .group import examples
 from .numbers import AT_LEAST_ONE, POSITIVE
-from .pairs import PairChoice, PairSettings, pair_options
+from .pairs import PairChoice, PairSettings, pair_options, signed_in
 from .progress import working
 from .shared_options import entities_option
 from .suggestions import runnable

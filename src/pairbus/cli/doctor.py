@@ -29,7 +29,7 @@ import click
 
 from pairbus import __version__
 from pairbus.errors import ConfigurationError
-from pairbus.plumbing.os_reason import os_reason
+from pairbus.plumbing.hosts import os_reason
 from pairbus.plumbing.wording import counted
 
 from .complaints import EXTRAS, distribution_of

@@ -19,9 +19,8 @@ from pairbus.plumbing.toml_tables import parse_value
 from pairbus.plumbing.wording import counted
 
 from .exit_codes import INCOMPLETE
-from .feed import FedMessage, Feed, lines_of
 from .group import CommandGroup, examples
-from .lines import property_value, read_json_lines, read_plain_lines
+from .lines import FedMessage, Feed, lines_of, property_value, read_json_lines, read_plain_lines
 from .namespaces import NamespaceChoice, namespace_options
 from .numbers import AT_LEAST_ONE, LONG
 from .places import FILE, check_target

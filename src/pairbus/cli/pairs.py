@@ -1,4 +1,4 @@
-"""Which pair a command works on: named in `pairbus.toml`, or by the names of two variables.
+"""Which pair a command works on: named in `pairbus.toml`, or by the names of two variables; what reaches it.
 
 Connection strings come from variables alone: command lines stand in histories and lists of processes.
 """
@@ -6,7 +6,8 @@ Connection strings come from variables alone: command lines stand in histories a
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,8 +31,11 @@ from .places import FILE
 from .shared_options import gathered, variable_option
 
 if TYPE_CHECKING:
+    from pairbus.client.aio import PairedServiceBusClient
+    from pairbus.client.observers.observer import Observer
     from pairbus.options import SendAvailabilityOptions
     from pairbus.pairing.names import ConnectionString, Endpoint
+    from pairbus.sdk.side import SdkSide
     from pairbus.stores.places import RecordPlace
 
 
@@ -225,3 +229,62 @@ def find_side(side: SideConfig, environment: Mapping[str, str]) -> SideAddress |
     found = SideAddress(host=side.host, connection_string=value if side.host is None else None)
     assert found.parsed  # or it has raised
     return found
+
+
+@asynccontextmanager
+async def signed_in(settings: PairSettings) -> AsyncIterator[ReachablePair]:
+    """The pair, with a credential for the sides that are reached by host name, closed at the end."""
+    if settings.primary.host is None and settings.secondary.host is None:
+        yield ReachablePair(settings, None)
+        return
+    from pairbus.sdk.credentials import default_credential  # late: most pairs have connection strings
+
+    credential = default_credential()
+    try:
+        yield ReachablePair(settings, credential)
+    finally:
+        await credential.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ReachablePair:
+    """A pair that can be reached."""
+
+    settings: PairSettings
+    credential: Any
+
+    @property
+    def primary(self) -> SdkSide:
+        """The primary; close it."""
+        return self._side(self.settings.primary)
+
+    @property
+    def secondary(self) -> SdkSide:
+        """The secondary; close it."""
+        return self._side(self.settings.secondary)
+
+    def client(self, observers: Iterable[Observer]) -> PairedServiceBusClient:
+        from pairbus.client.aio import PairedServiceBusClient
+        from pairbus.stores.places import write_uri
+
+        settings = self.settings
+        return PairedServiceBusClient(
+            settings.primary.text,
+            self._credential_of(settings.primary),
+            settings.secondary.text,
+            self._credential_of(settings.secondary),
+            options=settings.options,
+            primary_name=settings.name,
+            state_dir=settings.state_dir,
+            records=None if settings.shared_records is None else write_uri(settings.shared_records),
+            observers=observers,
+            sdk_options=settings.sdk_options,
+        )
+
+    def _side(self, address: SideAddress) -> SdkSide:
+        from pairbus.sdk.side import SdkSide
+
+        return SdkSide(address.text, self._credential_of(address), keywords=self.settings.sdk_options)
+
+    def _credential_of(self, side: SideAddress) -> Any:
+        return None if side.host is None else self.credential

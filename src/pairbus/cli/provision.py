@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .access import signed_in
 from .exit_codes import FOUND, UNREACHABLE
 from .group import examples
-from .pairs import PairChoice, PairSettings, pair_options
+from .pairs import PairChoice, PairSettings, pair_options, signed_in
 from .progress import working
 from .shared_options import count_option
 from .tables import draw_table, json_option, tell

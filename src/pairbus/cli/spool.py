@@ -14,11 +14,10 @@ import click
 from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.plumbing.wording import counted
 
-from .access import signed_in
 from .exit_codes import FOUND
 from .group import CommandGroup, examples
 from .numbers import POSITIVE
-from .pairs import PairChoice, PairSettings, pair_options
+from .pairs import PairChoice, PairSettings, pair_options, signed_in
 from .progress import working
 from .shared_options import confirm, state_option, yes_option
 from .suggestions import runnable

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .access import signed_in
 from .group import examples
-from .pairs import PairChoice, PairSettings, pair_options
+from .pairs import PairChoice, PairSettings, pair_options, signed_in
 from .pictures import draw_aside, draw_backlog, draw_client
 from .shared_options import state_option, watch_options
 from .suggestions import runnable
-from .tables import json_option
-from .watching import show
+from .tables import json_option, show
 
 if TYPE_CHECKING:
     from pairbus.backlog.depth import BacklogDepth

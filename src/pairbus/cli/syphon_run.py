@@ -357,10 +357,6 @@ class _ProgressLine:
         self._drawing.take_away()
 
 
-def _are_left(number: int) -> str:
-    return f"{counted(number, 'message is', 'messages are')} left"
-
-
 def _trouble_of(path: PathSummary) -> str:
     """What is in the way of a path; of one that has moved everything, what was."""
     if not path.trouble or path.waiting or path.dead_lettered:
@@ -379,8 +375,9 @@ def _draw_summary(summary: SyphonSummary, *, once: bool) -> Iterator[str]:
     header = ("PATH", "MOVED", "DEAD LETTERS", "WAITING", "PER SECOND", "TROUBLE")
     yield from draw_table(header, rows, numbers=(4,))
     if summary.stopped and summary.left != 0:
-        left = "what is left waits" if summary.left is None else _are_left(summary.left)
-        yield f"stopped before its end: {left} in the backlog; run it again to move the rest"
+        left = summary.left
+        rest = "what is left waits" if left is None else counted(left, "message is left", "messages are left")
+        yield f"stopped before its end: {rest} in the backlog; run it again to move the rest"
     elif once and not summary.is_complete:
         yield (
             "what waits stays in the backlog: run it again when its entities are back, or wait for them with "

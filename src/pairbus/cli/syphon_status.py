@@ -25,8 +25,7 @@ from .pairs import PairChoice, pair_options
 from .pictures import describe_missing
 from .shared_options import job_state_option, records_option, watch_options
 from .suggestions import runnable
-from .tables import draw_table, json_option, per_second
-from .watching import show
+from .tables import draw_table, json_option, per_second, show
 
 if TYPE_CHECKING:
     from pairbus.backlog.depth import BacklogDepth

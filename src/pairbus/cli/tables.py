@@ -12,14 +12,17 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
 from pairbus.plumbing.wording import write_amounts
+
+from .exit_codes import UNREACHABLE
 
 # A column of text that is narrower is hard to read; it is told below the others then, a step to the right.
 _NARROWEST, _STEP = 24, 4
@@ -170,3 +173,40 @@ def _fold(first: str, text: str, room: int, before: int) -> Iterator[str]:
 def _width(cell: str) -> int:
     """What a cell takes on the screen, where colour takes nothing."""
     return len(click.unstyle(cell))
+
+
+class Picture(Protocol):
+    """What a look has found."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For programs."""
+        ...
+
+    def draw(self) -> Iterable[str]:
+        """For people."""
+        ...
+
+    @property
+    def is_anything(self) -> bool:
+        """Whether anybody has told anything."""
+        ...
+
+
+def show(look: Callable[[], Picture], *, watch: bool, interval: float, as_json: bool) -> int:
+    """Look and show, once; or until Ctrl-C, when each JSON document is a line."""
+    if not watch:
+        seen = look()
+        tell(seen.to_dict(), seen.draw(), as_json=as_json)
+        return 0 if seen.is_anything else UNREACHABLE
+    try:
+        while True:
+            seen = look()
+            if as_json:
+                click.echo(json.dumps(seen.to_dict()))
+            else:
+                if sys.stdout.isatty():
+                    click.clear()
+                print_lines(seen.draw())
+            time.sleep(interval)
+    except KeyboardInterrupt:
+        return 0  # that is how it is meant to end

@@ -23,7 +23,7 @@ from pairbus.options import RecordsSync, SendAvailabilityOptions, StateChange
 from pairbus.pairing.errors import ForkedClientError
 from pairbus.pairing.names import backlog_queue_names, check_distinct
 from pairbus.pairing.names import primary_name as name_primary
-from pairbus.plumbing.endings import take_each
+from pairbus.plumbing.tasks import take_each
 from pairbus.plumbing.this_process import ThisProcess
 from pairbus.sdk.side import SdkSide, SideName, side_keywords
 from pairbus.stores.places import RecordPlace, parse_place

@@ -21,7 +21,7 @@ from pairbus.pairing.failures import Failure, FailureKind, classify
 from pairbus.pairing.headroom import HeadroomWatch, batch_limit
 from pairbus.pairing.names import backlog_queue_names, path_key
 from pairbus.pairing.scheduling import check_cancellable
-from pairbus.plumbing.endings import take_each
+from pairbus.plumbing.tasks import take_each
 from pairbus.sdk.failures import describe
 from pairbus.sdk.graveyard import Graveyard
 from pairbus.sdk.side import SdkSender, SdkSide, SideName

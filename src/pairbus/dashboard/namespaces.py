@@ -22,7 +22,7 @@ from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import Side
 from pairbus.pump.pump import opened_transport
-from pairbus.pump.transport import BacklogSource, Peeked
+from pairbus.pump.transport import Peeked
 from pairbus.pump.unwrapping import read_postmark
 from pairbus.sdk.administration import ask, open_administration
 
@@ -99,7 +99,7 @@ async def peek(ready_file: Path, namespace: str, path: str, *, is_dead: bool = F
     async with opened_transport(side.resolve(), PumpOptions(send_timeout=_LIMIT)) as transport:
         source = transport.source(f"{path}/{words.DEAD_LETTER_QUEUE}" if is_dead else path)
         try:
-            page = await ask(_peek_once(source), limit=2 * _LIMIT)
+            page = await ask(source.peek(0, _MOST_PEEKED), limit=2 * _LIMIT)
         finally:
             await source.close()
     return {
@@ -109,10 +109,6 @@ async def peek(ready_file: Path, namespace: str, path: str, *, is_dead: bool = F
         "is_partial": len(page) == _MOST_PEEKED,
         "messages": list(map(_describe, page)),
     }
-
-
-async def _peek_once(source: BacklogSource) -> list[Peeked]:
-    return list(await source.peek(0, _MOST_PEEKED))
 
 
 def _describe(one: Peeked) -> dict[str, Any]:

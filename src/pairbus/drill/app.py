@@ -269,7 +269,7 @@ class App(Applications):
         """What it says it sent, with the paths that have become known."""
         for message in self._recorder.sent:
             if not message.path:
-                message.path = self._recorder.find_path(message.message_id) or ""
+                message.path = self._recorder.paths.get(message.message_id, "")
         return self._recorder.sent
 
     def account(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -15,15 +14,9 @@ from pairbus.ledger.segment import adopt_segments, closed_segments
 from pairbus.plumbing.wording import counted
 
 from .result import Cost, CostLine
-from .scenario import EntityPlan
 
 # All writers of a drill have ended when it is billed.
 _PATIENCE = 60.0
-
-
-def terms_of(entities: Sequence[EntityPlan]) -> BillTerms:
-    """A message to a topic is received once by each subscription."""
-    return BillTerms(copies={one.path.lower(): len(one.nodes) for one in entities})
 
 
 def bill_in_memory(records: Path, sheet: PriceSheet, *, terms: BillTerms, now: float) -> Report:

@@ -106,7 +106,7 @@ def _check_states(evidence: Evidence) -> Iterator[Check]:
         if not evidence.audit.by_path[plan.path].sent:
             continue  # an application of the user's need not send to all of them
         spans = evidence.recorder.failovers(plan.path)
-        if expect.must_fail_over(plan.path):
+        if path_key(plan.path) in map(path_key, expect.failover):
             yield _check_failover(evidence, plan, spans)
             if spans:
                 yield _check_failback(evidence, plan, spans)

@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING
 
 from pairbus.broker.faults.plan import CLEAR, FaultStep
 from pairbus.clock import SystemClock
+from pairbus.cost.bill import BillTerms
 from pairbus.cost.sheet import PriceSheet
 from pairbus.plumbing.tasks import cancel_all
 from pairbus.plumbing.wording import counted
 
 from .applications import Applications
 from .audit import audit
-from .bill import sum_up_cost, terms_of
+from .bill import sum_up_cost
 from .checks import Evidence
 from .engines import PumpEngine
 from .picture import Display, DrillPicture
@@ -408,7 +409,7 @@ class Conductor:
         )
 
     async def _bill(self) -> Cost:
-        report = await self._engine.bill(
-            self._sheet, terms_of(self._scenario.entities), now=self._clock.now()
-        )
-        return sum_up_cost(report)
+        # A message to a topic is received once by each subscription.
+        copies = {one.path.lower(): len(one.nodes) for one in self._scenario.entities}
+        terms = BillTerms(copies=copies)
+        return sum_up_cost(await self._engine.bill(self._sheet, terms, now=self._clock.now()))

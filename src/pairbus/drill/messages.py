@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import zlib
 from dataclasses import dataclass
 from typing import Literal
@@ -28,10 +27,6 @@ class SentMessage:
     route: str | None = None
     error: str = ""
 
-    def was_open_at(self, moment: float) -> bool:
-        """Whether the call was under way then."""
-        return self.began <= moment and (self.ended is None or self.ended >= moment)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
@@ -56,11 +51,6 @@ class Resting:
     place: str
     is_dead: bool = False
     reason: str = ""
-
-
-def make_body(seed: int, message_id: str, size: int) -> bytes:
-    """The body of a message: the same for the same seed."""
-    return random.Random(f"{seed}/{message_id}").randbytes(size)
 
 
 def checksum(body: bytes) -> int:

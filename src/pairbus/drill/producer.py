@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from random import Random
 
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
@@ -22,7 +23,7 @@ from pairbus.errors import PairbusError
 from pairbus.options import EntityState, StateChange
 
 from .applications import Applications, Equipment
-from .messages import SendOutcome, SentMessage, checksum, make_body
+from .messages import SendOutcome, SentMessage, checksum
 from .recorder import Recorder
 from .scenario import EntityPlan
 
@@ -146,7 +147,8 @@ class Producer:
                 yield first / plan.rate, range(first, min(first + plan.batch, total))
 
     async def _send(self, sender: PairedSender, plan: EntityPlan, numbers: Sequence[int]) -> None:
-        bodies = [make_body(self._scenario.seed, f"{plan.path}-{number}", plan.size) for number in numbers]
+        seed = self._scenario.seed  # the same bodies for the same seed
+        bodies = [Random(f"{seed}/{plan.path}-{number}").randbytes(plan.size) for number in numbers]
         session = self._session(plan, numbers[0])
         records = [
             SentMessage(

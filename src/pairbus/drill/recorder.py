@@ -67,7 +67,8 @@ class Recorder:
         self._open: dict[tuple[str, str], StateSpan] = {}
         self._phase = ""
         self._phase_began = 0.0
-        self._paths: dict[str, str] = {}
+        #: The entities at which messages have arrived, by id.
+        self.paths: dict[str, str] = {}
         self._lateness: list[tuple[float, float]] = []
         self._seen: set[tuple[str, int]] = set()
         self._missing: dict[tuple[str, str], set[str]] = {}
@@ -154,7 +155,7 @@ class Recorder:
         self._seen.add(place)
         self.arrivals.append(arrival)
         tally = self._tally(arrival.path)
-        self._paths[arrival.message_id] = arrival.path
+        self.paths[arrival.message_id] = arrival.path
         key = (path_key(arrival.path), arrival.message_id)
         missing = self._missing.setdefault(key, set(tally.plan.nodes))
         if arrival.node in missing:
@@ -164,10 +165,6 @@ class Recorder:
     def has_arrived(self, path: str, message_id: str) -> bool:
         """Whether a message has arrived wherever it was for."""
         return self._missing.get((path_key(path), message_id)) == set()
-
-    def find_path(self, message_id: str) -> str | None:
-        """The entity at which a message has arrived."""
-        return self._paths.get(message_id)
 
     # -- states, faults
 
@@ -271,6 +268,7 @@ class Recorder:
         held = (
             one.began
             for one in self.sent
-            if one.client == client and path_key(one.path) == key and one.was_open_at(moment)
+            if one.client == client and path_key(one.path) == key
+            if one.began <= moment and (one.ended is None or one.ended >= moment)
         )
         return min(held, default=None)

@@ -81,9 +81,6 @@ class Expectation:
     spool: bool
     put_aside: bool
 
-    def must_fail_over(self, path: str) -> bool:
-        return path_key(path) in map(path_key, self.failover)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
@@ -130,13 +127,9 @@ def shipped_text(name: str) -> str:
 def find_scenario(name: str, *, seed: int | None = None, clients: int | None = None) -> Scenario:
     """A shipped scenario by its name, or one of a file, which ends in `.toml`."""
     if name.endswith(".toml"):
-        return load_scenario(Path(name), seed=seed, clients=clients)
+        file = Path(name)
+        return parse_scenario(read_text(file), name=file.stem, where=name, seed=seed, clients=clients)
     return parse_scenario(shipped_text(name), name=name, where=name, seed=seed, clients=clients)
-
-
-def load_scenario(file: Path, *, seed: int | None = None, clients: int | None = None) -> Scenario:
-    """A scenario of the user's own."""
-    return parse_scenario(read_text(file), name=file.stem, where=str(file), seed=seed, clients=clients)
 
 
 def parse_scenario(

@@ -1,8 +1,10 @@
-"""Tasks and events of asyncio, as all who wait for them or end them need it."""
+"""Tasks and events of asyncio, as all who wait for them or end them need it, and ends of several steps."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -32,3 +34,22 @@ def look_away(task: asyncio.Future[Any]) -> None:
     """Retrieve the outcome of a task that nobody awaits, so that asyncio does not log it."""
     with suppress(asyncio.CancelledError):
         task.exception()
+
+
+log = logging.getLogger(__name__)
+
+
+async def take_each(*steps: Callable[[], Awaitable[object]]) -> None:
+    """Take every step in order, also if one fails or is cancelled; then the first error is raised."""
+    first: BaseException | None = None
+    for step in steps:
+        try:
+            await step()
+        except GeneratorExit:  # there is no event loop any more that a step could wait on
+            raise
+        except BaseException as error:
+            if first is not None:
+                log.warning("a step of an end has failed after another one", exc_info=error)
+            first = first or error
+    if first is not None:
+        raise first

@@ -24,8 +24,7 @@ from azure.core.pipeline.transport import AioHttpTransport
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from pairbus.pairing.names import parse_connection_string
-from pairbus.plumbing.hosts import is_loopback
-from pairbus.plumbing.os_reason import os_reason
+from pairbus.plumbing.hosts import is_loopback, os_reason
 
 from .credentials import for_event_loop
 

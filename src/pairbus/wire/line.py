@@ -54,7 +54,7 @@ from pairbus.amqp.performatives import AmqpError
 from pairbus.amqp.session import Session
 from pairbus.amqp.types import Symbol
 from pairbus.clock import Clock, SystemClock
-from pairbus.plumbing.os_reason import os_reason
+from pairbus.plumbing.hosts import os_reason
 from pairbus.plumbing.tasks import is_cancelled
 from pairbus.timers import LoopTimers
 

@@ -72,7 +72,11 @@ class IdleWatch:
         for peer, since in list(bare.items()):
             if now - since >= self.timeouts.connection and peer.machine.remote_open is not None:
                 del bare[peer]
-                peer.close(AmqpError(conditions.CONNECTION_FORCED, self._text_of_connection, {}))
+                text = (
+                    "The connection was closed because it did not have any active links in the past "
+                    f"{int(self.timeouts.connection * 1000)} milliseconds."
+                )
+                peer.close(AmqpError(conditions.CONNECTION_FORCED, text, {}))
 
     def _look_at_link(
         self,
@@ -86,20 +90,10 @@ class IdleWatch:
         if state != before or endpoint.is_waiting:
             since = now
         if now - since >= self.timeouts.link:
-            peer.detach(endpoint, AmqpError(conditions.DETACH_FORCED, self._text_of_link(endpoint), {}))
+            text = (
+                f"The link '{endpoint.link.name}' is force detached by the broker because it was idle: Idle "
+                f"timeout: {self.timeouts.link:g} s. Attach it again when it is needed."
+            )
+            peer.detach(endpoint, AmqpError(conditions.DETACH_FORCED, text, {}))
         else:
             links[endpoint] = state, since
-
-    def _text_of_link(self, endpoint: LinkEndpoint) -> str:
-        return (
-            f"The link '{endpoint.link.name}' is force detached by the broker because it was idle: Idle "
-            f"timeout: {self.timeouts.link:g} s. Attach it again when it is needed."
-        )
-
-    @property
-    def _text_of_connection(self) -> str:
-        milliseconds = int(self.timeouts.connection * 1000)
-        return (
-            "The connection was closed because it did not have any active links in the past "
-            f"{milliseconds} milliseconds."
-        )

@@ -36,8 +36,7 @@ from pairbus.amqp.events import (
 )
 from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import AmqpError
-from pairbus.broker.access.connection_rights import Access
-from pairbus.broker.access.grants import Grant, TokenRejected
+from pairbus.broker.access.grants import Access, Grant, TokenRejected
 from pairbus.broker.access.tokens import check_plain
 from pairbus.broker.bounded_log import BoundedLog
 from pairbus.broker.contents import NotAtHand
@@ -47,9 +46,7 @@ from pairbus.fault_kinds import LineState
 
 from .attach import attach_link
 from .endpoint import LinkEndpoint
-from .farewell import Farewell
-from .heartbeat import Heartbeat
-from .machine import make_machine
+from .machine import Farewell, Heartbeat, make_machine
 from .pace import LITTLE, MEMBER_SLICE, MOST_OUTPUT, STRANGER_READ, STRANGER_SLICE
 from .requests import MOST_WAITING_BYTES, AnswerEndpoint, AnswerLinks
 

@@ -35,9 +35,9 @@ from pairbus.client.state.spool_store import Held, LineKey, SpoolStore, adopt_st
 from pairbus.client.status import SpoolStatus
 from pairbus.clock import Clock, SystemClock
 from pairbus.errors import PairbusError
-from pairbus.plumbing.endings import take_each
 from pairbus.plumbing.group_commit import GroupCommit
 from pairbus.plumbing.serial_thread import SerialThread
+from pairbus.plumbing.tasks import take_each
 from pairbus.timers import Timers
 
 from .message import Message, message_id_of

@@ -7,7 +7,7 @@ It is never higher than the terminal: events give way first, then entities, thos
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -20,7 +20,6 @@ from pairbus.drill.picture import Display, DrillPicture, EntityPicture
 from pairbus.drill.result import DrillResult
 
 from .summary import FAILED, SIGNS, judge, sum_up, tell_figures, tell_rest
-from .trail import Trail, draw_spark
 from .wording import name_state, write_rate, write_seconds
 
 _STATES = {"healthy": "green", "suspect": "yellow", "failed over": "bold dark_orange", "faulted": "bold red"}
@@ -173,20 +172,16 @@ def _table(entities: Sequence[EntityPicture]) -> Table:
     for name in (*shown, "rate"):
         table.add_column(name, justify="right", no_wrap=True)
     for row, entity in enumerate(entities):
-        state = name_state(entity.state)
+        path, state = entity.path, name_state(entity.state)
         numbers = (Text(f"{column[row]:,}") for column in shown.values())
         table.add_row(
-            _shorten(entity.path, room),
+            # The end of a path tells more than its beginning.
+            Text(path if len(path) <= room else f"…{path[1 - room :]}"),
             Text(state, style=_STATES.get(state, "yellow")),
             *numbers,
             Text(write_rate(entity.rate)),
         )
     return table
-
-
-def _shorten(path: str, most: int) -> Text:
-    """The end of a path tells more than its beginning."""
-    return Text(path if len(path) <= most else f"…{path[1 - most :]}")
 
 
 def _bar(name: str, value: int, most: int, told: str, style: str) -> Text:
@@ -231,3 +226,44 @@ def _verdict(result: DrillResult) -> Iterator[RenderableType]:
         yield Padding(_cut(told) if check.passed else told, (0, 0, 0, 2))
     if told_figures := tell_figures(result):
         yield Text(told_figures, style="dim")
+
+
+_FIRST_SLOT = 0.5
+_MARKS = " ▁▂▃▄▅▆▇█"
+
+
+class Trail:
+    """Sums by slots of time. When those no longer fit each two become one: the whole drill is in view."""
+
+    def __init__(self, places: int) -> None:
+        self._places = places
+        self._slot = _FIRST_SLOT
+        # The sums at the end of each slot.
+        self._ends: list[dict[str, int]] = []
+
+    def add(self, at: float, sums: Mapping[str, int]) -> None:
+        """Tell how far the sums have come."""
+        while int(at / self._slot) >= self._places:
+            self._slot *= 2
+            # The second of two holds what its pair has come to; the last may stand alone.
+            self._ends = [self._ends[min(n + 1, len(self._ends) - 1)] for n in range(0, len(self._ends), 2)]
+        number = max(int(at / self._slot), len(self._ends) - 1)
+        while len(self._ends) <= number:
+            self._ends.append(dict(self._ends[-1]) if self._ends else {})
+        self._ends[number] = dict(sums)
+
+    def rates(self, name: str) -> list[float]:
+        """How much a second, slot by slot, without the last one, which is not over, if there are others."""
+        ends = [sums.get(name, 0) for sums in self._ends]
+        rates = [(later - sooner) / self._slot for sooner, later in zip([0, *ends], ends, strict=False)]
+        return rates[:-1] if len(rates) > 1 else rates
+
+
+def draw_spark(rates: list[float], *, most: float) -> str:
+    """A letter for each rate, as high as its share of the most; what is more than nothing is seen."""
+    if most <= 0:
+        return " " * len(rates)
+    steps = len(_MARKS) - 1
+    return "".join(
+        _MARKS[min(steps, max(1, round(steps * rate / most))) if rate > 0 else 0] for rate in rates
+    )

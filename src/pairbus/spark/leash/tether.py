@@ -18,8 +18,8 @@ from typing import Any, TextIO
 from pairbus.backlog.served_queue import ServedQueue
 from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.plumbing.files import SECRET, hold_alone, make_directory, publish, read_file
+from pairbus.plumbing.hosts import os_reason
 from pairbus.plumbing.json_text import parse_json
-from pairbus.plumbing.os_reason import os_reason
 from pairbus.stores.places import RecordPlace
 from pairbus.stores.store import open_store
 
