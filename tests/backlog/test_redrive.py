@@ -140,6 +140,12 @@ def test_a_duration_that_is_none_is_refused(text: str) -> None:
     assert (done.returncode, "is not a duration such as 90, 15m, 2h or 1d" in done.stderr) == (2, True)
 
 
+def test_what_is_older_than_the_oldest_that_is_meant_is_a_mistake() -> None:
+    sides = ("--primary-env", "P", "--secondary-env", "S")
+    done = call("redrive", *sides, "--older-than", "2h", "--newer-than", "1h")
+    assert (done.returncode, "nothing is between them" in done.stderr) == (2, True)
+
+
 def test_a_pace_slower_than_locks_sends_nothing_twice(bus: Bus, tmp_path: Path) -> None:
     """What waited for its turn under a lock that ends meanwhile would be sent, and come again."""
     buried = fill(bus, 2, path="gone")

@@ -216,7 +216,7 @@ def test_every_mistake_is_noted_and_what_is_right_is_understood(tmp_path: Path) 
         'pairs."a.b".options',
         'pairs."a.b".entities."x/y".kind',
     ]
-    assert reading.config.pair("a.b").options == {"good_pings": 3, "retry_delay": 10}
+    assert reading.pair("a.b").options == {"good_pings": 3, "retry_delay": 10}
     with pytest.raises(ConfigurationError, match=r"and 6 more; `pairbus config check` tells all"):
         load_config(path)
 

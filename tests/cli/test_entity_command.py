@@ -179,6 +179,9 @@ def test_a_namespace_is_found_by_variable_pair_and_ready_file(
         (("--ready-file", "pairbus.toml"), "is not a ready file"),
         (("--ready-file", here[1], "--namespace", "other"), "there are: contoso, contoso-dr"),
         (("--pair", "other"), "other"),
+        (("--pair", "shop", "--namespace", "contoso"), "name its --ready-file too"),
+        (("--primary-env", "ONE", "--namespace", "contoso"), "name its --ready-file too"),
+        (("--namespace", "contoso"), "name its --ready-file too"),
     ):
         result = call("entity", "ls", *wrong)
         assert (result.returncode, told in result.stderr) == (2, True), result.stderr

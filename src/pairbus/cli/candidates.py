@@ -66,7 +66,7 @@ def offer_namespaces(ctx: click.Context, parameter: click.Parameter, incomplete:
 
 def _config(ctx: click.Context) -> Config | None:
     try:
-        return read_config(ctx.params.get("config") or DEFAULT_CONFIG).config
+        return read_config(ctx.params.get("config") or DEFAULT_CONFIG)
     except ConfigurationError:
         return None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -64,12 +64,13 @@ class PairConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """A configuration file."""
+    """A configuration file: what it says, as far as it can be understood, and what cannot be."""
 
     file: Path
     pairs: Mapping[str, PairConfig]
     prices: Path | None = None
     budget: Decimal | None = None
+    mistakes: tuple[Mistake, ...] = ()
 
     def pair(self, name: str | None) -> PairConfig:
         """The pair of that name; without one, the only pair that there is."""
@@ -89,14 +90,6 @@ class Config:
         return self.pairs[name]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigReading:
-    """What a file says, as far as it can be understood, and what cannot be."""
-
-    config: Config
-    mistakes: tuple[Mistake, ...]
-
-
 def find_config(file: Path | None) -> Config | None:
     """The file that was named, or else the default one, if there is one."""
     if file is not None:
@@ -106,15 +99,15 @@ def find_config(file: Path | None) -> Config | None:
 
 def load_config(file: Path) -> Config:
     """Read a configuration file that has no mistakes; otherwise the first is told with its place."""
-    reading = read_config(file)
-    if not reading.mistakes:
-        return reading.config
-    first, *others = reading.mistakes
+    config = read_config(file)
+    if not config.mistakes:
+        return config
+    first, *others = config.mistakes
     more = f" (and {len(others)} more; `pairbus config check` tells all)" if others else ""
     raise ConfigurationError(f"{file}: {first}{more}")
 
 
-def read_config(file: Path) -> ConfigReading:
+def read_config(file: Path) -> Config:
     """Read a configuration file, and note whatever is wrong with it."""
     text = read_text(file, advice="; `pairbus config example` prints one to begin with")
     top = parse_toml(text, where=str(file))
@@ -127,7 +120,7 @@ def read_config(file: Path) -> ConfigReading:
             name: _pair(name, table, shared=shared, file=file) for name, table in top.tables("pairs").items()
         },
     )
-    return ConfigReading(config=config, mistakes=tuple(top.mistakes))
+    return replace(config, mistakes=tuple(top.mistakes))
 
 
 def make_options(values: Mapping[str, Any], *, where: str) -> SendAvailabilityOptions:

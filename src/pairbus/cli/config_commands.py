@@ -46,11 +46,11 @@ def check_command(*, config: Path | None, pair: str | None, env: bool, as_json: 
 
     Nothing is reached over the network: that is what `pairbus check` is for. Exit code 1: there is a mistake.
     """
-    reading = read_config(config or DEFAULT_CONFIG)
-    if pair is not None and (reading.config.pairs or not reading.mistakes):
-        reading.config.pair(pair)  # raises if there is none of that name
-    remarks = review_config(reading, os.environ, pair=pair, strict=env)
-    tell(_described(reading.config, remarks), _draw(reading.config, remarks), as_json=as_json)
+    found = read_config(config or DEFAULT_CONFIG)
+    if pair is not None and (found.pairs or not found.mistakes):
+        found.pair(pair)  # raises if there is none of that name
+    remarks = review_config(found, os.environ, pair=pair, strict=env)
+    tell(_described(found, remarks), _draw(found, remarks), as_json=as_json)
     return FOUND if any(remark.severity == "error" for remark in remarks) else 0
 
 

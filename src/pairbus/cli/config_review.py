@@ -15,7 +15,7 @@ from typing import Literal
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.toml_tables import Mistake, write_heading
 
-from .config import Config, ConfigReading, PairConfig
+from .config import Config, PairConfig
 from .pairs import find_side
 from .prices import choose_sheet
 
@@ -33,11 +33,10 @@ class Remark:
 
 
 def review_config(
-    reading: ConfigReading, environment: Mapping[str, str], *, pair: str | None = None, strict: bool = False
+    config: Config, environment: Mapping[str, str], *, pair: str | None = None, strict: bool = False
 ) -> list[Remark]:
     """All that there is to say of a file, or of one pair of it. `strict`: a variable must be set."""
-    config = reading.config
-    remarks = [_of_mistake(mistake) for mistake in reading.mistakes]
+    remarks = [_of_mistake(mistake) for mistake in config.mistakes]
     remarks += _prices(config)
     if not config.pairs and not remarks:
         remarks.append(Remark(severity="warning", place="", text="there is no pair; add [pairs.NAME]"))

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 
 from pairbus import __version__
 
 from .complaints import complain_of, in_a_line
-from .group import LazyCommand, LazyGroup, examples
+from .group import CommandGroup, examples
 from .interruption import interruptible
 from .streams import prepare_streams
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 DONE = 0
 # What shells report for a program whose output nobody reads any more (128 + SIGPIPE).
@@ -53,18 +58,44 @@ _SECTIONS = {
 }
 
 
-def _locate(name: str, text: str, section: str) -> LazyCommand:
-    """Where a command lives: in a module of its name; that of `config` is taken by what reads the file."""
-    module = "config_commands" if name == "config" else name
-    return LazyCommand(f"{__package__}.{module}", name, text, section)
+#: The line beside each command in the help.
+HELP = {name: text for commands in _SECTIONS.values() for name, text in commands.items()}
 
 
-class _Commands(LazyGroup):
-    entries = {  # noqa: RUF012  (a class constant; the base declares it as a Mapping)
-        name: _locate(name, text, section)
-        for section, commands in _SECTIONS.items()
-        for name, text in commands.items()
-    }
+class _Commands(CommandGroup):
+    """Lists its commands, by section and for completion, without importing them.
+
+    `pairbus --help` has to answer at once, and the modules behind the commands pull in an event loop and TLS.
+    So each is imported when it runs or shows its own help. A test compares the help lines with the commands'.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(HELP)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in HELP:
+            return None
+        from .places import demand_text  # late: the list of commands needs none
+
+        # In a module of its name; that of `config` is taken by what reads the file.
+        module = "config_commands" if cmd_name == "config" else cmd_name
+        command = getattr(import_module(f".{module}", __package__), cmd_name)
+        assert isinstance(command, click.Command)
+        demand_text(command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, HELP))
+        for section, commands in _SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem  # late: only a shell asks for it
+
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        commands = [CompletionItem(name, help=HELP[name]) for name in names]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
 
 
 @examples(

@@ -47,6 +47,10 @@ class NamespaceChoice:
         variable = next(filter(None, named if self.side == "primary" else reversed(named)), None)
         if variable is not None and self.pair is not None:
             raise ConfigurationError("--pair and --primary-env exclude each other")
+        if self.namespace is not None and (variable or self.pair or self.ready_file is None):
+            raise ConfigurationError(
+                "--namespace is one of a running broker: name its --ready-file too, or leave it out"
+            )
         if variable is not None:
             return _choose(SideConfig(env=check_variable_name(variable, where="the name of the variable")))
         if self.pair is None and self.ready_file is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pairbus.errors import ConfigurationError
 from pairbus.plumbing.wording import counted, time_span
 
 from .backlogs import ChosenBacklog, choose_backlog
@@ -66,6 +67,8 @@ def redrive(
     what made them dead letters, and look with --dry-run which they are. Exit code 4: some could not be had,
     since another one has them locked.
     """
+    if newer_than is not None and newer_than <= older_than:
+        raise ConfigurationError("--newer-than has to be more than --older-than: nothing is between them")
     began = time.monotonic()
     chosen = choose_backlog(choice, count=count, include_extra=include_extra)
     from pairbus.backlog.redrive import DeadLetterChoice
