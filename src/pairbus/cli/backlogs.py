@@ -104,6 +104,4 @@ def _side(config: SideConfig, settings: PairSettings) -> Side:
     from pairbus.pump.pair import Side
 
     certificate = None if settings.certificate is None else str(settings.certificate.absolute())
-    if config.env is not None:
-        return Side(env=config.env, ca_file=certificate)
-    return Side(host=config.host, ca_file=certificate)
+    return Side(env=config.env, host=config.host, ca_file=certificate)

@@ -12,8 +12,7 @@ from pairbus import __version__
 
 from .complaints import complain_of, in_a_line
 from .group import CommandGroup, examples
-from .interruption import interruptible
-from .streams import prepare_streams
+from .streams import interruptible, prepare_streams
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

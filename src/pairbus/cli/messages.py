@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -21,18 +21,17 @@ from pairbus.plumbing.wording import counted
 from .exit_codes import INCOMPLETE
 from .group import CommandGroup, examples
 from .lines import FedMessage, Feed, lines_of, property_value, read_json_lines, read_plain_lines
-from .namespaces import NamespaceChoice, namespace_options
+from .namespaces import NAMESPACE_OPTIONS, NamespaceChoice, namespace_options
 from .numbers import AT_LEAST_ONE, LONG
 from .places import FILE, check_target
 from .progress import working
 from .send import send_all
-from .shared_options import confirm, together, yes_option
+from .shared_options import confirm, gathered, yes_option
 from .tables import draw_table, json_option, print_json, shown, tell
 
 if TYPE_CHECKING:
     from .message_moves import ImportedMessages, MessagePlace
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 _LONGEST_CELL = 40
 # What a body of text may have besides what can be printed.
 _LINES = "\n\t"
@@ -54,54 +53,45 @@ def messages() -> None:
     """
 
 
-def _place_options(command: _F) -> _F:
-    """Which messages are meant; the command gets them as one `place`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PlaceChoice(NamespaceChoice):
+    """What was said on the command line about the messages that are meant."""
 
-    @functools.wraps(command)
-    def call(
-        path: str,
-        *,
-        choice: NamespaceChoice,
-        dead_letter: bool,
-        transfer: bool,
-        session: str | None,
-        **others: Any,
-    ) -> Any:
-        return command(place=_place(path, choice, dead_letter, transfer, session), **others)
+    path: str
+    dead_letter: bool
+    transfer: bool
+    session: str | None
 
-    options: Callable[[Any], _F] = together(
-        click.argument("path"),
-        namespace_options,
-        click.option("--dead-letter", is_flag=True, help="The dead letters of the entity instead."),
-        click.option(
-            "--transfer-dead-letter", "transfer", is_flag=True, help="Those that could not be forwarded."
-        ),
-        click.option("--session", metavar="ID", help="Only the messages of this session."),
-    )
-    return options(call)
+    def place(self) -> MessagePlace:
+        """Where they are."""
+        from pairbus import words  # late: help needs no AMQP
+        from pairbus.sdk.entities import EntityAddress
 
+        from .message_moves import MessagePlace
 
-def _place(
-    path: str, choice: NamespaceChoice, dead_letter: bool, transfer: bool, session: str | None
-) -> MessagePlace:
-    from pairbus import words  # late: help needs no AMQP
-    from pairbus.sdk.entities import EntityAddress
-
-    from .message_moves import MessagePlace
-
-    address = EntityAddress(path)
-    if dead_letter and transfer:
-        raise ConfigurationError("--dead-letter and --transfer-dead-letter exclude each other")
-    if address.rule is not None:
-        raise ConfigurationError(f"{path} is a rule; name a queue, or TOPIC/Subscriptions/NAME")
-    chosen = address.entity
-    if address.subscription is not None:
-        chosen = f"{address.entity}/Subscriptions/{address.subscription}"
-    if dead_letter or transfer:
-        chosen += f"/{words.TRANSFER_DEAD_LETTER_QUEUE if transfer else words.DEAD_LETTER_QUEUE}"
-    return MessagePlace(choice.resolve(), chosen, session)
+        address = EntityAddress(self.path)
+        if self.dead_letter and self.transfer:
+            raise ConfigurationError("--dead-letter and --transfer-dead-letter exclude each other")
+        if address.rule is not None:
+            raise ConfigurationError(f"{self.path} is a rule; name a queue, or TOPIC/Subscriptions/NAME")
+        chosen = address.entity
+        if address.subscription is not None:
+            chosen = f"{address.entity}/Subscriptions/{address.subscription}"
+        if self.dead_letter or self.transfer:
+            chosen += f"/{words.TRANSFER_DEAD_LETTER_QUEUE if self.transfer else words.DEAD_LETTER_QUEUE}"
+        return MessagePlace(self.resolve(), chosen, self.session)
 
 
+_place_options = gathered(
+    _PlaceChoice,
+    click.argument("path"),
+    *NAMESPACE_OPTIONS,
+    click.option("--dead-letter", is_flag=True, help="The dead letters of the entity instead."),
+    click.option(
+        "--transfer-dead-letter", "transfer", is_flag=True, help="Those that could not be forwarded."
+    ),
+    click.option("--session", metavar="ID", help="Only the messages of this session."),
+)
 _from_option = click.option(
     "--from",
     "begin",
@@ -120,11 +110,12 @@ _from_option = click.option(
 @_from_option
 @click.option("--limit", type=AT_LEAST_ONE, default=100, help="How many at most.")
 @json_option
-def list_messages(*, place: MessagePlace, begin: int, limit: int, as_json: bool) -> None:
+def list_messages(*, choice: _PlaceChoice, begin: int, limit: int, as_json: bool) -> None:
     """List messages, one a line: number, state, time, id, session, subject, size.
 
     Nothing is taken or locked: scheduled and deferred messages show too.
     """
+    place = choice.place()
     found = asyncio.run(_described(place, begin, limit))
     for one in found:
         for name in ("body", "body_base64", "body_value"):
@@ -144,8 +135,9 @@ def list_messages(*, place: MessagePlace, begin: int, limit: int, as_json: bool)
 @_from_option
 @click.option("--limit", type=AT_LEAST_ONE, default=1, help="How many at most.")
 @json_option
-def peek(*, place: MessagePlace, begin: int, limit: int, as_json: bool) -> None:
+def peek(*, choice: _PlaceChoice, begin: int, limit: int, as_json: bool) -> None:
     """Show messages with their properties and bodies, and take nothing."""
+    place = choice.place()
     found = asyncio.run(_described(place, begin, limit))
     texts = [
         "\n".join(f"{name}: {shown(str(value), keeps=_LINES)}" for name, value in one.items())
@@ -276,7 +268,7 @@ def _parse_properties(given: tuple[str, ...]) -> dict[str, Any]:
 @_place_options
 @yes_option
 @json_option
-def purge(*, place: MessagePlace, yes: bool, as_json: bool) -> int:
+def purge(*, choice: _PlaceChoice, yes: bool, as_json: bool) -> int:
     """Take all messages of an entity away, for good.
 
     Those that are there when it begins go: active, deferred and scheduled ones. What somebody else has under
@@ -285,6 +277,7 @@ def purge(*, place: MessagePlace, yes: bool, as_json: bool) -> int:
     from .message_moves import count_messages
     from .message_moves import purge as take_away
 
+    place = choice.place()
     if not yes:
         with working("counting"):
             count = asyncio.run(count_messages(place))
@@ -311,12 +304,13 @@ def purge(*, place: MessagePlace, yes: bool, as_json: bool) -> int:
 @click.option("--limit", type=AT_LEAST_ONE, help="How many at most. [default: all]")
 @json_option
 def export_messages(
-    *, place: MessagePlace, target: Path | None, force: bool, begin: int, limit: int | None, as_json: bool
+    *, choice: _PlaceChoice, target: Path | None, force: bool, begin: int, limit: int | None, as_json: bool
 ) -> None:
     """Write messages to a file, one JSON object a line, and take nothing away.
 
     Each line holds the message exactly (`amqp`) and readably (the rest). The file appears when it is whole.
     """
+    place = choice.place()
     if target is not None:
         check_target("--file", target)
         if target.exists() and not force:

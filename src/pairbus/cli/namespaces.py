@@ -121,8 +121,7 @@ _GOODBYE = 5.0
 
 
 #: The options by which a command is told its namespace.
-namespace_options = gathered(
-    NamespaceChoice,
+NAMESPACE_OPTIONS = (
     functools.partial(ready_file_option, required=False),
     click.option(
         "--namespace",
@@ -141,6 +140,7 @@ namespace_options = gathered(
         help="Which namespace of the pair.",
     ),
 )
+namespace_options = gathered(NamespaceChoice, *NAMESPACE_OPTIONS)
 
 
 def _choose(side: SideConfig, certificate: Path | None = None) -> ChosenNamespace:

@@ -6,7 +6,6 @@ Without Spark the verdict of the records is left out: the audit by message id is
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,11 +35,6 @@ if TYPE_CHECKING:
 PRIMARY_ENV = "PAIRBUS_DRILL_PRIMARY"
 SECONDARY_ENV = "PAIRBUS_DRILL_SECONDARY"
 _PROGRESS = 0.25
-
-
-def export_namespaces(primary: str, secondary: str) -> None:
-    """Put the connection strings where workers look for them."""
-    os.environ[PRIMARY_ENV], os.environ[SECONDARY_ENV] = primary, secondary
 
 
 def check_spark() -> None:

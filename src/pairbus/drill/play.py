@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,7 +16,7 @@ from pairbus.plumbing.files import make_directory
 from .app import App, check_command
 from .applications import Applications, Equipment
 from .conductor import Conductor
-from .engines import PumpEngine, check_spark, export_namespaces
+from .engines import PRIMARY_ENV, SECONDARY_ENV, PumpEngine, check_spark
 from .picture import Display
 from .producer import Producers
 from .recorder import Recorder
@@ -97,5 +98,7 @@ def _open_engine(scenario: Scenario, stage: DrillStage, state: Path, *, on_spark
         return PumpEngine(state, pair=stage.pair, queues=stage.backlog_queues, max_rate=rate)
     from .spark_engine import SparkEngine  # late: whoever drills without Spark need not have it
 
-    export_namespaces(stage.primary.connection_string, stage.secondary.connection_string)
+    # Where its workers look for them.
+    os.environ[PRIMARY_ENV] = stage.primary.connection_string
+    os.environ[SECONDARY_ENV] = stage.secondary.connection_string
     return SparkEngine(state, queues=len(stage.backlog_queues), max_rate=rate)

@@ -11,9 +11,8 @@ and then any test may ask for `pairbus_namespace`, `pairbus_broker`, `pairbus_cl
 from pairbus.broker import Broker, FaultKind, FaultPlan
 from pairbus.clock import ManualClock
 
-from .clock import SteeredClock
 from .messages import SeenMessage, assert_empty, assert_messages, messages_in
-from .timers import ManualTimers
+from .timers import ManualTimers, SteeredClock
 
 __all__ = [
     "Broker",

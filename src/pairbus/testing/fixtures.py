@@ -17,8 +17,7 @@ from pairbus.broker import Broker, NamespaceHandle, QueueSettings, SubscriptionS
 from pairbus.broker.admin.duration import parse_duration
 from pairbus.clock import ManualClock
 
-from .clock import SteeredClock
-from .timers import ManualTimers
+from .timers import ManualTimers, SteeredClock
 
 _DEFAULT_NAMESPACES = ("contoso", "contoso-dr")
 #: What a marker may say besides the keywords of `Broker`.

@@ -1,11 +1,15 @@
-"""Timers that a test turns by hand: for a paired client whose seconds pass when the test says so."""
+"""Time in the hand of a test: timers of a paired client, and a clock that brokers follow at once."""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
 import itertools
+import time
 from collections.abc import Callable
+
+from pairbus.broker import Broker
+from pairbus.clock import ManualClock
 
 # Turns of the event loop after each timer. What a timer sets off goes through a few tasks before it is done
 # or waits for the network.
@@ -80,3 +84,21 @@ async def settle() -> None:
     """Let everything run that can without the network."""
     for _ in range(_TURNS):
         await asyncio.sleep(0)
+
+
+class SteeredClock(ManualClock):
+    """Begins at the present, because the SDKs compare locks with the machine's clock, and stands still."""
+
+    def __init__(self, start: float | None = None) -> None:
+        super().__init__(time.time() if start is None else start)
+        self._brokers: list[Broker] = []
+
+    def follow(self, broker: Broker) -> None:
+        """Let a running broker, which was made with this clock, notice when time passes."""
+        self._brokers.append(broker)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass: locks and messages expire, schedules come due, before this returns."""
+        super().advance(seconds)
+        for broker in self._brokers:
+            broker.tick()
