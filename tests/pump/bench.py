@@ -29,7 +29,7 @@ from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.engine.tiers import RELAXED
 from pairbus.broker.handle import NamespaceHandle
 from pairbus.broker.links.wire import render_peeked
-from pairbus.clock import Clock
+from pairbus.clock import Clock, SystemClock
 from pairbus.ledger.receipts import MemoryReceipts
 from pairbus.pairing.envelope import Aliases, Long, Natives, TimestampMs, wrap
 from pairbus.pump.options import PumpOptions
@@ -37,7 +37,7 @@ from pairbus.pump.pair import PumpPair
 from pairbus.pump.pump import Pump
 from pairbus.pump.summary import PumpSummary
 
-__all__ = ["Bench", "backlog", "envelope", "opened"]
+__all__ = ["Bench", "SettableClock", "backlog", "envelope", "opened"]
 
 # As provisioning makes them, save for the lock, which tests give their own.
 _BACKLOG = QueueSettings(max_delivery_count=2_147_483_647, max_size_in_megabytes=5120)
@@ -91,6 +91,15 @@ def _send(queue: str, messages: list[Incoming], engine: Namespace, now: float) -
     engine.send(queue, messages, now)
 
 
+class SettableClock(SystemClock):
+    """A clock that can be set."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
+
+
 class Bench:
     """A broker with a primary and a secondary."""
 
@@ -128,7 +137,7 @@ class Bench:
             some = messages[begin : begin + 100]
             self.secondary._run(partial(_send, queue, some))
 
-    def pump(self, queues: Sequence[str], **options: Any) -> Pump:
+    def pump(self, queues: Sequence[str], *, clock: Clock | None = None, **options: Any) -> Pump:
         given = {
             "drain": True,
             "drain_wait": 0.05,
@@ -136,7 +145,7 @@ class Bench:
             "first_back_off": 0.2,
             **options,
         }
-        return Pump(self.pair(), queues, options=PumpOptions(**given), receipts=self.receipts)
+        return Pump(self.pair(), queues, options=PumpOptions(**given), receipts=self.receipts, clock=clock)
 
     async def drain(self, queues: Sequence[str], **options: Any) -> PumpSummary:
         return await self.pump(queues, **options).run()

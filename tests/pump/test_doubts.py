@@ -21,6 +21,9 @@ class Disk:
     def __init__(self) -> None:
         self.writes: list[asyncio.Future[None]] = []
 
+    def now(self) -> float:
+        return 0.0
+
     async def record(self, rows: list[Any]) -> None:
         self.writes.append(asyncio.get_running_loop().create_future())
         await self.writes[-1]
@@ -41,10 +44,10 @@ async def test_a_message_that_comes_into_doubt_anew_is_waited_for_too() -> None:
     disk = Disk()
     async with asyncio.TaskGroup() as tasks:
         doubts = doubts_on(disk, tasks.create_task)
-        doubts.note([PARCEL], 0.0)
+        doubts.note([PARCEL])
         settling = tasks.create_task(doubts.written([PARCEL]))
         await let_all_run()
-        doubts.note([PARCEL], 1.0)
+        doubts.note([PARCEL])
         disk.writes[0].set_result(None)
         await let_all_run()
         disk.writes[1].set_result(None)
@@ -54,7 +57,7 @@ async def test_a_message_that_comes_into_doubt_anew_is_waited_for_too() -> None:
 async def test_what_could_not_be_written_is_not_settled() -> None:
     disk = Disk()
     doubts = doubts_on(disk, asyncio.create_task)
-    doubts.note([PARCEL], 0.0)
+    doubts.note([PARCEL])
     (writing,) = doubts._writing
     settling = asyncio.create_task(doubts.written([PARCEL]))
     await let_all_run()
@@ -72,6 +75,6 @@ async def test_a_doubt_whose_writing_is_called_off_at_once_is_not_waited_for() -
         return task
 
     doubts = doubts_on(Disk(), call_off)
-    doubts.note([PARCEL], 0.0)
+    doubts.note([PARCEL])
     async with asyncio.timeout(PATIENCE):
         assert await doubts.written([PARCEL]) == []

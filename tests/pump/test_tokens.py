@@ -15,7 +15,6 @@ from azure.core.credentials import AccessToken
 
 from pairbus.broker import Broker
 from pairbus.broker.engine.tiers import RELAXED
-from pairbus.clock import SystemClock
 from pairbus.pairing.names import parse_connection_string
 from pairbus.pump.amqp_transport import AmqpTransport
 from pairbus.pump.options import PumpOptions
@@ -27,7 +26,7 @@ from pairbus.wire.line import AmqpLine
 from pairbus.wire.tokens import CbsToken, SasTokens
 from tests.waiting import PATIENCE, eventually
 
-from .bench import Bench, envelope, opened
+from .bench import Bench, SettableClock, envelope, opened
 
 SECRET = "a secret that the issuer shares with the namespaces"
 
@@ -97,15 +96,6 @@ async def feed(bench: Bench, queue: str, is_enough: Callable[[list[str]], bool])
 async def arrived(bench: Bench, names: list[str]) -> None:
     async with asyncio.timeout(40):
         await eventually(lambda: set(names) <= set(bench.ids("orders")))
-
-
-class SettableClock(SystemClock):
-    """A clock that can be set."""
-
-    ahead = 0.0
-
-    def now(self) -> float:
-        return super().now() + self.ahead
 
 
 async def test_a_token_that_ends_by_another_clock_is_put_anew() -> None:

@@ -11,7 +11,7 @@ from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings
 from tests.waiting import eventually
 
-from .bench import Bench, envelope
+from .bench import Bench, SettableClock, envelope
 
 
 def load_mixture(bench: Bench, queue: str, paths: list[str], count: int) -> None:
@@ -47,6 +47,24 @@ async def test_a_path_that_is_down_waits_and_the_others_drain(bench: Bench) -> N
             assert names.count(name) == 2
         assert list(dict.fromkeys(names)) == sorted(set(names))
     assert sorted(bench.receipt_ids) == sorted(bench.ids("good") + bench.ids("bad"))
+
+
+@pytest.mark.parametrize("step", [-3600.0, 3600.0])
+async def test_a_clock_that_is_set_delays_no_other_try(bench: Bench, step: float) -> None:
+    """However far it is set back: what was put aside is tried when it would have been."""
+    (queue,) = bench.create("orders")
+    names = [f"{number:03}" for number in range(20)]
+    bench.load(queue, [envelope("orders", name) for name in names])
+    bench.primary.faults.set("refuse", entity="orders")
+    clock = SettableClock()
+    pump = bench.pump([queue], drain=False, clock=clock)
+    running = asyncio.create_task(pump.run())
+    await eventually(lambda: bench.counted(OperationKind.DEFER) >= len(names))
+    clock.ahead = step
+    bench.primary.faults.clear()
+    await eventually(lambda: sorted(bench.ids("orders")) == names)
+    pump.stop()
+    assert (await running).lost_locks == 0
 
 
 async def put_aside_by_three(bench: Bench, queue: str, count: int) -> list[str]:

@@ -43,9 +43,9 @@ def _complete_before_send() -> Iterator[Any]:
 def _complete_before_the_receipt() -> Iterator[Any]:
     original = QueuePump._complete
 
-    async def complete(self: QueuePump, path: str, moved: list[Parcel], now: float) -> None:
+    async def complete(self: QueuePump, path: str, moved: list[Parcel]) -> None:
         await self._source.complete([parcel.delivery for parcel in moved])
-        await original(self, path, moved, now)
+        await original(self, path, moved)
 
     yield mock.patch.object(QueuePump, "_complete", complete)
 
@@ -54,9 +54,9 @@ def _complete_before_the_receipt() -> Iterator[Any]:
 def _complete_though_the_receipt_failed() -> Iterator[Any]:
     original = QueuePump._complete
 
-    async def complete(self: QueuePump, path: str, moved: list[Parcel], now: float) -> None:
+    async def complete(self: QueuePump, path: str, moved: list[Parcel]) -> None:
         try:
-            await original(self, path, moved, now)
+            await original(self, path, moved)
         except OSError:
             await self._source.complete([parcel.delivery for parcel in moved])
             raise
@@ -93,7 +93,7 @@ def _take_silence_for_a_yes() -> Iterator[Any]:
             return
         self.lanes.moved(unit)
         self._finishing += len(unit)
-        self._start(self._complete(path, unit, now))
+        self._start(self._complete(path, unit))
 
     yield mock.patch.object(QueuePump, "_refused", refused)
 
@@ -103,7 +103,7 @@ def _settle_what_was_refused() -> Iterator[Any]:
     def refused(self: QueuePump, path: str, unit: list[Parcel], error: TransportError, now: float) -> None:
         self.lanes.moved(unit)
         self._finishing += len(unit)
-        self._start(self._complete(path, unit, now))
+        self._start(self._complete(path, unit))
 
     yield mock.patch.object(QueuePump, "_refused", refused)
 

@@ -33,11 +33,11 @@ class Doubts:
         self._unwritten = Counter[int]()  # numbers of messages
         self._writing: set[asyncio.Task[None]] = set()
 
-    def note(self, parcels: Sequence[Parcel], now: float) -> None:
+    def note(self, parcels: Sequence[Parcel]) -> None:
         """Sends that may have arrived. From now on they are in doubt, and it is being written down."""
         self._unwritten.update(parcel.number for parcel in parcels)
         # The task itself is waited for: one that is called off before it runs ends, and does nothing.
-        writing = self._start(self._write(parcels, now))
+        writing = self._start(self._write(parcels, self._station.now()))
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
 

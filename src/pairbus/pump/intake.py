@@ -157,8 +157,7 @@ class Intake:
 
     def take_in(self, letters: Iterable[Letter], *, fetched: bool = False) -> list[Stray]:
         """Put messages into their lanes; those that come to none."""
-        now = self._station.now()
-        now_ms = int(now * 1000)
+        now, now_ms = self._station.monotonic(), int(self._station.now() * 1000)
         strays: list[Stray] = []
         for letter in letters:
             number = letter.mark.sequence_number
@@ -188,7 +187,7 @@ class Intake:
             if count > held.delivery.accounted:
                 self._suspects.append(held)
             held.delivery = delivery
-            held.locked_until = self.lock_end(mark.locked_until_ms / 1000, now)
+            held.locked_until = self.lock_end(mark.locked_until_ms / 1000)
             return None
         try:
             opened = open_envelope(sections, mark, policy_of=self._options.policy_of, now_ms=now_ms)
@@ -214,7 +213,7 @@ class Intake:
         # A peeked or fetched message may not say until when it is locked; then it is for a lock's duration.
         locked_until = now + self._lanes.lock_duration
         if mark.locked_until_ms:
-            locked_until = self.lock_end(mark.locked_until_ms / 1000, now)
+            locked_until = self.lock_end(mark.locked_until_ms / 1000)
             self._learn_lock(locked_until - now)
         self._station.meet(opened.key, opened.path)
         parcel = Parcel(
@@ -231,9 +230,10 @@ class Intake:
         self._lanes.arrive(parcel)
         return parcel
 
-    def lock_end(self, said: float, now: float) -> float:
+    def lock_end(self, said: float) -> float:
         """Rule 4: until when a lock lasts by our clock, which the service says by its own."""
-        return min(said if said > now else now + self._lanes.lock_duration, now + _LONGEST_LOCK)
+        left = said - self._station.now()
+        return self._station.monotonic() + min(left if left > 0 else self._lanes.lock_duration, _LONGEST_LOCK)
 
     def _learn_lock(self, seconds: float) -> None:
         """The lock's duration as deliveries show it; clocks of two machines differ a little."""
@@ -255,7 +255,7 @@ class Intake:
 
     async def look_through(self, source: BacklogSource, gap: NumberGap) -> None:
         """Rule 3. A gap holds nothing that is untouched, so that it is looked at to its end."""
-        now = self._station.now()
+        now = self._station.monotonic()
         enough = _PUMPS_BEFORE * self._options.max_in_hand + PEEK_PAGE if gap.until == NO_END else inf
         number, untouched, most = gap.first, 0, 1  # one message shows most often that a gap is empty
         while untouched < enough:

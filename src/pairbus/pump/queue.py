@@ -254,7 +254,7 @@ class QueuePump:
         """Whether nothing is left to do: nothing in hand, and all that is on the queue is put aside."""
         if not self._is_idle:
             return False
-        if not self.lanes.is_settled(self._station.now()):
+        if not self.lanes.is_settled(self._station.monotonic()):
             return False
         number, most = 0, 1  # the first one shows most often that there is still something to do
         while page := await self._source.peek(number, most):
@@ -271,7 +271,7 @@ class QueuePump:
         if self._station.is_patient(self.lanes.deferred_by_path()):
             return False
         # A path may have been tried meanwhile; then what comes of that is waited for.
-        return self._is_idle and self.lanes.is_settled(self._station.now())
+        return self._is_idle and self.lanes.is_settled(self._station.monotonic())
 
     # -- steps
 
@@ -280,7 +280,7 @@ class QueuePump:
             self._finishing += 1
             self._start(self._settle_stray(stray))
         if suspects := self._intake.take_suspects():
-            self._doubts.note(suspects, self._station.now())
+            self._doubts.note(suspects)
 
     async def _settle_stray(self, stray: Stray) -> None:
         try:
@@ -318,7 +318,7 @@ class QueuePump:
         if self._wake is not None:
             self._wake.cancel()
             self._wake = None
-        now = self._station.now()
+        now = self._station.monotonic()
         turnstile = self._station.turnstile
         room = turnstile.room(self._advance_unasked)
         for step in self.lanes.plan(now, room):
@@ -378,8 +378,8 @@ class QueuePump:
         outcomes = await self._station.destination(path).send(
             [Unit([parcel.opened.payload for parcel in unit], unit[0].session_id) for unit in fresh]
         )
-        now = self._station.now()
-        self._station.tally.of(path).note_transfer(begun, now)
+        now = self._station.monotonic()
+        self._station.tally.of(path).note_transfer(begun, self._station.now())
         moved: list[Parcel] = []
         for unit, error in zip(fresh, outcomes, strict=True):
             for held in unit:
@@ -390,7 +390,7 @@ class QueuePump:
                 self._refused(path, unit, error, now)
         if moved:
             self._station.conditions.sent(path, now)
-            self._station.headway_at = self._station.monotonic()
+            self._station.headway_at = now
             self.lanes.moved(moved)
             # At once: a lock may have ended, and the message be on its way to us, before a completion fails.
             self._intake.unsettled.update(held.number for held in moved)
@@ -399,11 +399,11 @@ class QueuePump:
             self._pace.count(len(moved), now)
         self._advance()
         if moved:
-            await self._complete(path, moved, now)
+            await self._complete(path, moved)
 
     def _still_locked(self, units: list[list[Parcel]]) -> list[list[Parcel]]:
         """Those whose locks last; the others go back to their lanes, which renew them."""
-        now = self._station.now()
+        now = self._station.monotonic()
         deadline = now + self.lanes.margin / 2
         fresh = []
         for unit in units:
@@ -417,7 +417,7 @@ class QueuePump:
         judgement = judge(error)
         if error.condition in (UNANSWERED, CONNECTION_LOST, SUSPECTED) and not error.is_unsent:
             self._station.tally.unknown += len(unit)
-            self._doubts.note(unit, now)
+            self._doubts.note(unit)
         if judgement.verdict is Remedy.POISON:
             self._station.conditions.sent(path, now)  # it answers
             if len(unit) == 1:
@@ -428,8 +428,9 @@ class QueuePump:
         self._station.tally.retries += len(unit)
         self.lanes.refused(unit, judgement)
 
-    async def _complete(self, path: str, moved: list[Parcel], now: float) -> None:
+    async def _complete(self, path: str, moved: list[Parcel]) -> None:
         """Rule 2: receipts, then completion."""
+        now = self._station.now()
         try:
             await self._station.record([self._book.moved(parcel, now) for parcel in moved])
             recorded = await self._doubts.written(moved)
@@ -453,7 +454,7 @@ class QueuePump:
             outcomes = await self._outcomes(
                 self._source.complete([parcel.delivery for parcel in left]), len(left)
             )
-            is_last, now = self._is_stopping, self._station.now()
+            is_last, now = self._is_stopping, self._station.monotonic()
             again: list[Parcel] = []
             for held, error in zip(left, outcomes, strict=True):
                 if error is None:
@@ -473,7 +474,7 @@ class QueuePump:
     async def _defer(self, step: Defer[Parcel]) -> None:
         messages = await self._doubts.written(step.messages)
         outcomes = await self._outcomes(self._source.defer(deliveries_of(messages)), len(messages))
-        now = self._station.now()
+        now = self._station.monotonic()
         for held, error in zip(messages, outcomes, strict=True):
             if error is None:
                 self.lanes.put_aside([held])
@@ -498,12 +499,12 @@ class QueuePump:
             renewed = await self._source.renew(deliveries)
         except TransportError as error:
             renewed = [error] * len(deliveries)
-        now = self._station.now()
+        now = self._station.monotonic()
         for held, until in zip(step.messages, renewed, strict=True):
             if isinstance(until, TransportError):
                 self._lost(held, now)
             else:
-                self.lanes.renewed(held, self._intake.lock_end(until, now))
+                self.lanes.renewed(held, self._intake.lock_end(until))
 
     async def _fetch(self, step: Fetch) -> None:
         try:
@@ -512,7 +513,7 @@ class QueuePump:
             self._note_failure(error)
             await self._nap(self._options.first_back_off)  # or the next plan would ask again at once
             found = [error] * len(step.numbers)
-        now = self._station.now()
+        now = self._station.monotonic()
         fetched = self._intake.read(one for one in found if isinstance(one, Delivery))
         self._take_in(fetched, fetched=True)
         for number, one in zip(step.numbers, found, strict=True):
@@ -530,7 +531,7 @@ class QueuePump:
             is_there = bool(page) and page[0].sequence_number == number
             self.lanes.rechecked(
                 number,
-                self._station.now(),
+                self._station.monotonic(),
                 is_there=is_there,
                 is_deferred=is_there and page[0].is_deferred,
             )
@@ -541,7 +542,7 @@ class QueuePump:
             if error is None:
                 self.lanes.buried([parcel])
             else:
-                self._lost(parcel, self._station.now())
+                self._lost(parcel, self._station.monotonic())
         self._advance()
 
     # -- the end

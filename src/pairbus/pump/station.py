@@ -62,10 +62,11 @@ class Station:
     _ends: dict[str, Destination] = field(default_factory=dict)
 
     def now(self) -> float:
-        """Unix seconds."""
+        """Unix seconds, for what is written down or compared with what a namespace says."""
         return self.clock.now()
 
     def monotonic(self) -> float:
+        """For whatever is waited for: who sets the clock moves no lock, and no other try of a path."""
         return self.clock.monotonic()
 
     def destination(self, path: str) -> Destination:
@@ -117,7 +118,7 @@ class Station:
         """Whether a drain is to wait for these paths, which are down and may come back."""
         if not self.options.patience or self.stopped.is_set():
             return False
-        now = self.now()
+        now = self.monotonic()
         may_move = any(self.conditions.look(path, now).due != inf for path in paths)
         return may_move and self.patience_left > 0
 
@@ -158,7 +159,7 @@ class Station:
 
     def describe_stall(self, waiting: int) -> str:
         """Why nothing may be moving, as far as is known."""
-        now = self.now()
+        now = self.monotonic()
         reasons = [f"{queue} cannot be read ({why})" for queue, why in self.tally.queue_errors.items()]
         for queue in sorted(self.locked):
             reasons.append(f"what is left in {queue} is locked by another, such as a syphon that was killed")
