@@ -148,23 +148,32 @@ async def test_what_waits_is_sent_as_it_was_when_it_was_called_for(
     assert scan(found[-1].application_properties_bytes).application_properties["n"] == 1
 
 
+@pytest.mark.parametrize("transport", ["sdk", "amqp"])
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("properties", [None, {"n": 1}, {"n": {"a": "map"}}])
 async def test_what_is_tried_again_is_sent_as_it_was_when_it_was_called_for(
-    still: Scene, manual_timers: ManualTimers
+    still: Scene, manual_timers: ManualTimers, transport: Any, count: int, properties: Any
 ) -> None:
-    sender = still.sender(failover_interval=30.0, send_timeout=30.0)
+    """Plain, of the usual types, and as only the SDK writes them."""
+    sender = still.sender(failover_interval=30.0, send_timeout=30.0, transport=transport)
     await sender.send_messages(text("before"))
     still.primary.faults.set("silence")
-    mine = text("mine", application_properties={"n": 1})
-    send = still.begin(sender.send_messages(mine))
+    names = [f"mine-{number}" for number in range(count)]
+    mine = [text(name, application_properties=properties and {**properties}) for name in names]
+    send = still.begin(sender.send_messages(mine[0] if count == 1 else mine))
     await still.on_the_wire()
-    mine.message_id = "changed"
-    assert mine.application_properties is not None
-    mine.application_properties["n"] = 2
+    for message in mine:
+        message.message_id = "changed"
+        message.application_properties = {"n": 2}
+    mine.clear()
     await manual_timers.advance(30.0)
     await send
-    (found,) = still.backlog()
-    assert found.message_id == "mine"
-    assert scan(found.application_properties_bytes).application_properties["n"] == 1
+    found = still.backlog()
+    assert [message.message_id for message in found] == names
+    for kept in found:
+        entries = dict(scan(kept.application_properties_bytes).application_properties)
+        assert entries.pop("x-ms-path") == "orders"
+        assert entries == (properties or {})
 
 
 async def test_what_is_scheduled_is_so_as_it_was_when_that_was_called_for(still: Scene) -> None:

@@ -25,9 +25,13 @@ from hypothesis import strategies as st
 
 from pairbus.client.direct import encoding
 from pairbus.client.direct.batch import EncodedBatch
-from pairbus.client.direct.encoding import encode_alone, encode_message
-from pairbus.sdk import privates
+from pairbus.client.direct.encoding import encode_all, encode_message, encode_plainly
+from pairbus.client.sending.calls import EntityCall
+from pairbus.client.sending.message import natives_of
+from pairbus.pairing.envelope import wrap
+from pairbus.sdk import privates, side
 from pairbus.sdk.privates import encode_by_sdk
+from pairbus.sdk.side import SdkSide
 from tests.examples import examples
 
 from .scene import Scene, text
@@ -165,10 +169,10 @@ def test_a_life_has_the_same_bytes_in_every_time_zone(zone: str, set_zone: Calla
 
 def compare(message: Any) -> None:
     raw = message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
-    by_itself = written(encode_alone, message)
     theirs = written(encode_by_sdk, raw)
-    if isinstance(by_itself, bytes):
-        assert by_itself == theirs
+    for encode in (encode_all, encode_plainly):
+        payloads = encode([message])
+        assert payloads is None or payloads == [theirs]
     assert written(encode_message, message) == theirs
     alone = written(partial(encode_message, alone=True), message)
     if isinstance(theirs, bytes) or isinstance(written(convert_by_sdk, raw), type):
@@ -237,13 +241,48 @@ def test_the_usual_needs_no_help(name: str, monkeypatch: pytest.MonkeyPatch) -> 
         raise AssertionError("left to the SDK")
 
     monkeypatch.setattr(encoding, "encode_by_sdk", refuse)
-    assert encode_message(USUAL[name]) == encode_alone(USUAL[name])
+    assert [encode_message(USUAL[name])] == encode_all([USUAL[name]])
+
+
+def test_a_message_with_an_id_and_one_piece_of_data_is_plain_and_no_other() -> None:
+    assert [name for name, message in USUAL.items() if encode_plainly(message)] == ["text", "bytes"]
+    assert encode_plainly([USUAL["text"], USUAL["bytes"]]) == encode_all([USUAL["text"], USUAL["bytes"]])
+    assert encode_plainly([USUAL["text"], USUAL["routing"]]) is None
+    unnamed = ServiceBusMessage(b"1")
+    unnamed.message_id = None
+    many: Any = {"message_id": "1"}
+    others = (unnamed, AmqpAnnotatedMessage(data_body=[b"1", b"2"], properties=many), {"body": "1"}, None, ())
+    assert [encode_plainly(each) for each in others] == [None] * len(others)
+    assert encode_plainly(ServiceBusMessage(b"1", message_id="\ud800")) is None, "which cannot be written"
+
+
+@pytest.mark.parametrize("name", USUAL)
+def test_what_was_written_is_read_as_it_was(name: str) -> None:
+    given = USUAL[name]
+    call = EntityCall(given, [given])
+    call._encode()
+    before = call.written
+    call.restore()
+    assert call.native is call.messages[0] is not given
+    envelopes = [wrap("orders", natives_of(each)) for each in (call.messages[0], given)]
+    assert envelopes[0] == envelopes[1]
+    assert [encode_message(call.native)] == before or given.time_to_live  # which has the time of the send
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(messages())
+def test_any_message_that_was_written_is_read_as_it_was(message: AmqpAnnotatedMessage) -> None:
+    call = EntityCall(message, [message])
+    before = call._encode()
+    if before is not None and not (message.header and message.header.time_to_live):
+        call.restore()
+        assert [encode_message(call.native)] == before
 
 
 def test_what_the_sdk_traces_is_written_by_it_where_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert encode_alone(ServiceBusMessageBatch()) is None
-    monkeypatch.setattr(encoding, "settings", SimpleNamespace(tracing_implementation=lambda: object))
-    assert encode_alone(USUAL["text"]) is None, "it is not asked each time whether the SDK traces"
+    monkeypatch.setattr(side, "settings", SimpleNamespace(tracing_implementation=lambda: object))
+    assert SdkSide.is_tracing(), "it is not asked each time whether the SDK traces"
+    assert EntityCall(USUAL["text"], [USUAL["text"]], traces=True)._encode() is None
 
 
 @settings(max_examples=20, deadline=None)

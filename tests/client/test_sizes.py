@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
-from azure.servicebus.exceptions import MessageSizeExceededError
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 from hypothesis import strategies as st
 
 from pairbus.aio import PairedServiceBusClient
@@ -261,3 +261,18 @@ async def test_a_value_that_fits_no_backlog_queue_is_refused_by_its_size(still: 
     assert measure(value) == LIMIT
     with pytest.raises(MessageTooLargeForBacklog):
         await sender.send_messages(value)
+
+
+@pytest.mark.parametrize("transport", ["sdk", "amqp"])
+async def test_properties_that_leave_no_room_for_an_envelope_are_refused_and_not_lost(
+    still: Scene, transport: Any
+) -> None:
+    sender = still.sender(transport=transport)
+    full: Any = {f"{number:x}": None for number in range(16_384)}  # as many as a namespace reads
+    await sender.send_messages(text("full", application_properties=full))
+    sender._client.fail_over("orders")
+    with pytest.raises(ServiceBusError, match="more than 32768 elements"):
+        await sender.send_messages(text("refused", application_properties=full))
+    await sender.send_messages(text("taken"))
+    assert still.ids() == ["full"]
+    assert [message.message_id for message in still.backlog()] == ["taken"]

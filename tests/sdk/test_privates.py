@@ -15,7 +15,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus._pyamqp.aio._transport_async import WebSocketTransportAsync
 from azure.servicebus.aio import ServiceBusClient
-from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus import conditions
@@ -25,14 +25,12 @@ from pairbus.sdk import privates
 from pairbus.sdk.failures import describe
 from pairbus.sdk.privates import (
     batch_keywords,
-    body_parts,
     connection_of,
     encode_by_sdk,
     is_settled_by_request,
     keep_open_when_refused,
     link_limits,
     message_parts,
-    plain_size,
     sdk_error,
     sdk_request_error,
     sdk_token_error,
@@ -100,7 +98,6 @@ def test_the_parts_of_a_message_are_read_where_the_sdk_has_them(data: Any) -> No
         message.footer,
     ]
     assert privates._read_parts(message) == (kind, body, *rest), "no such attributes any more"
-    assert body_parts(message) == privates._read_body(message) == (kind, body)
 
 
 def test_the_parts_of_a_message_that_has_them_elsewhere_are_read_as_all_do() -> None:
@@ -115,26 +112,6 @@ def test_the_parts_of_a_message_that_has_them_elsewhere_are_read_as_all_do() -> 
         footer=6,
     )
     assert message_parts(elsewhere) == ("data", [b"x"], 1, 2, 3, 4, 5, 6)
-    assert body_parts(elsewhere) == ("data", ())
-    elsewhere.body_type = AmqpMessageBodyType.DATA
-    assert body_parts(elsewhere) == (AmqpMessageBodyType.DATA, [b"x"])
-
-
-def test_of_a_plain_message_the_size_is_known_and_of_no_other() -> None:
-    assert plain_size(ServiceBusMessage(b"12345", message_id="1")) == 5, "no such attributes any more"
-    assert plain_size(ServiceBusMessage("ä", message_id="1", subject="s", session_id="2")) == 2
-    unnamed = ServiceBusMessage(b"1")
-    unnamed.message_id = None
-    others = (
-        unnamed,
-        ServiceBusMessage(b"1", message_id="1", application_properties={"a": 1}),
-        SimpleNamespace(
-            _raw_amqp_message=AmqpAnnotatedMessage(data_body=[b"1", b"2"], properties={"message_id": "1"})
-        ),
-        SimpleNamespace(),
-        None,
-    )
-    assert [plain_size(each) for each in others] == [None] * len(others)
 
 
 async def test_an_open_sender_tells_its_limits(namespace: NamespaceHandle, client: ServiceBusClient) -> None:

@@ -252,7 +252,10 @@ class SimulatedSide:
 
     @property
     def takes_written(self) -> bool:
-        return self.width == 1
+        return True
+
+    def is_tracing(self) -> bool:
+        return False
 
     def check_entity(self, path: str) -> None:
         """Every entity can be sent to."""

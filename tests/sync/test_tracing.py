@@ -57,10 +57,11 @@ def sdk_tracing(monkeypatch: pytest.MonkeyPatch, spans: Spans) -> Iterator[None]
     """The SDK's tracing switched on; its plugin knows the global provider only."""
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", spans.provider)
     # It asks once a second whether the SDK traces, and a test before this one may have just asked.
-    monkeypatch.setattr(encoding, "_tracing", encoding._TracingSwitch())
+    encoding._traces.cache_clear()
     settings.tracing_implementation.set_value(OpenTelemetrySpan)
     yield
     settings.tracing_implementation.unset_value()
+    encoding._traces.cache_clear()
 
 
 def attributes_of(span: ReadableSpan) -> dict[str, Any]:

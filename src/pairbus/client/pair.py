@@ -85,6 +85,7 @@ class Pair:
         self.primary = primary
         #: The batches that senders of the primary take as they are.
         self.batches = primary.batch_kind(PairedMessageBatch)
+        self.is_tracing = primary.is_tracing
         self.secondary = secondary
         self.name = name
         self.options = options
@@ -239,7 +240,7 @@ class Pair:
         entity = self.entity(path)
         try:
             native = messages[0] if len(messages) == 1 else messages
-            call = EntityCall(native, messages, when=scheduled_for, is_replay=True)
+            call = EntityCall(native, messages, when=scheduled_for, is_replay=True, traces=self.is_tracing())
             await self.router.perform(entity, call, None)
         except (AzureError, ValueError, TypeError) as error:
             failure = describe(error)

@@ -11,8 +11,8 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from pairbus.plumbing.this_process import ThisProcess
-from pairbus.sdk.privates import plain_size
 
+from .direct.encoding import encode_plainly
 from .errors import ClientClosedError
 from .pair import Pair
 from .sending.calls import EntityCall
@@ -95,30 +95,26 @@ class PairedSender:
             self._begin(timeout)
         pair, entity = self._open or self._begin(timeout)
         given: Any = message
-        size = plain_size(given) if type(given) is ServiceBusMessage else None
-        if size is not None:
-            call = EntityCall(given, [given], size=size)
+        traces = pair.is_tracing()
+        plain = None if traces else encode_plainly(given)
+        if plain:
+            native, messages = (given.copy(),) * 2 if type(given) is list else (given, [given])
         else:
             native, messages = prepare(given, pair.batches)
             if not messages:
                 pair.check()
                 return
-            call = EntityCall(native, messages)
-        # What sets out may have to be tried again. To copy a list takes half as long as to send it, so one is
-        # only copied where it waits.
-        is_single = len(call.messages) == 1
-        if is_single:
-            call.keep_as_it_is()
+        call = EntityCall(native, messages, traces=traces, plain=plain)
         departure = pair.router.set_out(entity, call) if timeout is None else None
         if departure is None:
-            if not is_single:
-                call.keep_as_it_is()
+            call.keep_as_it_is()
             await pair.router.perform(entity, call, timeout)
             return
         try:
             departure.value = await departure.transmit(departure.sender)
         except BaseException as error:  # noqa: BLE001 - it is raised again, or judged as the SDK's
             departure.error = error
+            call.restore()
         if departure is call and departure.error is None:
             entity.arrived(call)
         else:
@@ -134,7 +130,7 @@ class PairedSender:
         native, prepared = prepare(messages)
         if not prepared:
             return []
-        call = EntityCall(native, prepared, when=schedule_time_utc)
+        call = EntityCall(native, prepared, when=schedule_time_utc, traces=pair.is_tracing())
         call.keep_as_it_is()
         numbers: list[int] = await pair.router.perform(entity, call, timeout)
         return numbers

@@ -182,7 +182,7 @@ def _body_out(sections: MessageSections) -> AmqpAnnotatedMessage:
         return AmqpAnnotatedMessage(value_body=_plain(value) if type(value) in _TYPES else _typed(value))
     if sections.body_kind == "sequence":
         return AmqpAnnotatedMessage(sequence_body=[_typed(items) for items in sections.sequences()])
-    return AmqpAnnotatedMessage(data_body=sections.data_sections() or [b""])
+    return AmqpAnnotatedMessage(data_body=sections.data_sections())
 
 
 def _typed(value: Any) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from decimal import Decimal
 from functools import partial
 from operator import attrgetter
@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple, cast
 
 from azure.servicebus import __version__ as VERSION
-from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.plumbing.tasks import look_away
@@ -43,7 +43,6 @@ _PARTS = (
     "footer",
 )
 _read_parts: Callable[[Any], tuple[Any, ...]] = attrgetter(*(f"_{name}" for name in _PARTS))
-_read_body: Callable[[Any], tuple[Any, Any]] = attrgetter("_body_type", "_data_body")
 # Of what is done in place of the SDK, each version has to be looked at.
 _KNOWN_VERSIONS, _KNOWN_TRANSPORT = ("7.15.0",), "PyamqpTransportAsync"
 _u32 = Struct(">I").pack
@@ -56,8 +55,6 @@ _UNSAID = {
     **dict.fromkeys(("rcv_settle_mode", "state", "resume", "aborted", "batchable")),
 }
 _UNSETTLED = b"\x56\x00\x56\x00" + 5 * b"\x40"  # the same, written
-# A name of a module: to find a member of an enumeration takes Python 3.11 ten times as long.
-_DATA = AmqpMessageBodyType.DATA
 log = logging.getLogger(__name__)
 
 
@@ -217,34 +214,6 @@ def message_parts(raw: Any) -> tuple[Any, ...]:
         return _read_parts(raw)
     except AttributeError:
         return tuple(getattr(raw, "body" if name == "data_body" else name) for name in _PARTS)
-
-
-def body_parts(raw: Any) -> tuple[Any, Sequence[bytes]]:
-    """The first two of these: the type of the body, and its data if it is that.
-
-    Asked for with every send, to know that it is small. Without it that takes a few microseconds longer.
-    """
-    try:
-        return _read_body(raw)
-    except AttributeError:
-        kind, data, *_ = message_parts(raw)
-        return kind, list(data) if kind is _DATA else ()
-
-
-def plain_size(message: Any) -> int | None:
-    """How large the body is of a message that has an id, one piece of data, and no application properties, as
-    nearly every message that is sent; None for any other, which is looked at more closely.
-
-    Without it, all of them are: a few microseconds a send.
-    """
-    try:
-        raw = message._raw_amqp_message
-        if raw._application_properties or not raw._properties.message_id:
-            return None
-        data: Sequence[bytes] = raw._data_body if raw._body_type is _DATA else ()
-    except AttributeError:
-        return None
-    return len(data[0]) if len(data) == 1 else None
 
 
 class LinkLimits(NamedTuple):

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
+from azure.core.settings import settings
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
@@ -111,11 +112,18 @@ def side_keywords(shared: Mapping[str, Any] | None, own: Mapping[str, Any] | Non
     return {**(shared or {}), **(own or {})}
 
 
+def is_tracing() -> bool:
+    """Whether the SDK traces: asked for each message that is kept from it, whose span would be missing."""
+    return settings.tracing_implementation() is not None
+
+
 class SdkSide:
     """How to reach one namespace: by connection string, or by host name and credential; shows no secret."""
 
     #: How many calls at once a sender takes.
     width = 1
+    #: Whether what is sent is to be written by the SDK, which has a span for it.
+    is_tracing = staticmethod(is_tracing)
 
     def __init__(self, address: str, credential: Any = None, *, keywords: Mapping[str, Any]) -> None:
         """`address` is a connection string, or with a credential a host name; `keywords` are the SDK's."""

@@ -43,14 +43,11 @@ class SendAnswer:
         "error",
         "fate",
         "postman",
-        "value",
     )
 
-    def __init__(self, postman: Postman, value: Any = None) -> None:
-        """`value` is what the task goes on with, if the message was taken."""
+    def __init__(self, postman: Postman) -> None:
         self._asyncio_future_blocking = False
         self.postman = postman
-        self.value = value
         self._is_done = False
         self._call: Callable[[SendAnswer], object] | None = None
         self._context: Context  # of that call
@@ -58,12 +55,12 @@ class SendAnswer:
         self.error: TransportError | None = None
         self.fate: Fate = "unsent"
 
-    def __await__(self) -> Generator[SendAnswer, None, Any]:
+    def __await__(self) -> Generator[SendAnswer, None, None]:
         if self._is_done:
-            return self.result()
+            self.result()
+            return
         self._asyncio_future_blocking = True
-        yield self
-        return self.value  # a task asks for the result before it goes on, and raises what that raises
+        yield self  # a task asks for the result before it goes on, and raises what that raises
 
     def done(self) -> bool:
         """Whether it is there, or was given up."""
@@ -117,10 +114,10 @@ class SendAnswer:
         self.wake_later()
         return True
 
-    def result(self) -> Any:
-        """What the task goes on with."""
+    def result(self) -> None:
+        """Raises, where the message was not taken."""
         if self.fate == "taken":
-            return self.value
+            return
         if self.error is not None:
             raise self.failure(self.error)
         raise asyncio.CancelledError

@@ -15,11 +15,11 @@ import time
 from calendar import timegm
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from azure.core.settings import settings
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageProperties
 
@@ -34,6 +34,7 @@ from pairbus.client.sending.message import (
 from pairbus.metering import UNIT_BYTES
 from pairbus.pairing.envelope import Aliases
 from pairbus.sdk.privates import encode_by_sdk, message_parts
+from pairbus.sdk.side import is_tracing
 from pairbus.words import ENQUEUED_TIME, LOCKED_UNTIL, PARTITION_KEY
 
 _DATA = AmqpMessageBodyType.DATA
@@ -48,6 +49,9 @@ _TWELVE_NULLS = 12 * _NULL
 _BATCHED = 8
 # Longer ones, with the rest of the properties, need another form of list.
 _SHORT_ID = 128
+# Properties of which only an id is set, and such a message with one piece of data, short or long.
+_NAMED = b"\x00\x53\x73\xc0%c\x0d\xa1%c%b%b"
+_PLAIN_SHORT, _PLAIN_LONG = _NAMED + b"\x00\x53\x75\xa0%c%b", _NAMED + b"\x00\x53\x75\xb0%b%b"
 # The SDK's longest life means none, and no expiry is later than this.
 _NO_LIFE = 922337203685477
 _LAST_EXPIRY = 253402243199000
@@ -64,32 +68,20 @@ class _Unusual(Exception):
 _FOR_THE_SDK = (_Unusual, struct.error, ArithmeticError, ValueError, TypeError, AttributeError)
 
 
-def _is_tracing() -> bool:
-    """Whether the SDK traces: asked for each message that is kept from it, whose span would be missing."""
-    return settings.tracing_implementation() is not None
+@lru_cache(maxsize=1)
+def _traces(second: int) -> bool:
+    return is_tracing()
 
 
-class _TracingSwitch:
-    """The same, asked once a second, for it costs as much as to write a message."""
-
-    def __init__(self) -> None:
-        self._is_on = False
-        self._asked_again_at = 0.0
-
-    def is_on(self) -> bool:
-        now = time.monotonic()
-        if now >= self._asked_again_at:
-            self._is_on, self._asked_again_at = _is_tracing(), now + 1.0
-        return self._is_on
-
-
-_tracing = _TracingSwitch()
+def was_tracing() -> bool:
+    """Whether the SDK traces, asked once a second, for it costs as much as to write a message."""
+    return _traces(int(time.monotonic()))
 
 
 def encode_message(message: Message, *, alone: bool = False) -> bytes:
     """A message as it goes on the wire, `alone` or not; what the SDK raises if it cannot be written."""
     raw = raw_of(message)
-    payload = None if _tracing.is_on() else _encode_if_usual(raw)
+    payload = None if was_tracing() else _encode_if_usual(raw)
     return encode_by_sdk(raw, alone=alone) if payload is None else payload
 
 
@@ -105,36 +97,45 @@ def encode_to_enclose(message: Message, limit: int) -> bytes | None:
     """A message as a batch has it, if it is not above a limit; None while the SDK traces, which would miss
     it. Raises what the SDK raises if a message cannot be written.
     """
-    if _tracing.is_on() or body_bytes(message) > limit:
+    if was_tracing() or body_bytes(message) > limit:
         return None
     raw = raw_of(message)
     payload = _encode_if_usual(raw) or encode_by_sdk(raw, alone=True)
     return payload if len(payload) <= limit else None
 
 
-def encode_alone(message: Any) -> bytes | None:
-    """A message as the SDK would write it; None while it traces, and where it has to write it itself, or to
-    say what is wrong with it.
+def encode_all(messages: Sequence[Message]) -> list[bytes] | None:
+    """Messages as the SDK would write them; None if it has to write one of them itself, or to say what is
+    wrong with it.
     """
-    if not isinstance(message, ServiceBusMessage | AmqpAnnotatedMessage) or _is_tracing():
-        return None
-    return _encode_if_usual(raw_of(message))
-
-
-def encode_list(messages: Sequence[Message], limit: int) -> list[bytes] | None:
-    """Messages as a batch of so many bytes has them; None if the SDK has to write one of them, or to say what
-    is wrong with it, or that they are too many.
-    """
-    if _is_tracing():
-        return None
     payloads: list[bytes] = []
     for message in messages:
         payload = _encode_if_usual(raw_of(message))
         if payload is None:
             return None
         payloads.append(payload)
-        limit -= len(payload) + _BATCHED
-    return payloads if limit >= 0 else None
+    return payloads
+
+
+def encode_plainly(given: Any) -> Sequence[bytes] | None:
+    """The same of a message, or a list of them, that have an id, one piece of data and nothing else, as most
+    have; None for any other, which is looked at more closely.
+    """
+    payloads: list[bytes] = []
+    try:
+        for message in given if type(given) is list else (given,):
+            payload = _encode_plain(message_parts(raw_of(message)))
+            if payload is None:
+                return None
+            payloads.append(payload)
+    except _FOR_THE_SDK:
+        return None
+    return payloads
+
+
+def fit(payloads: Sequence[bytes], limit: int) -> bool:
+    """Whether a batch of so many bytes holds them, for sure."""
+    return sum(map(len, payloads)) + _BATCHED * len(payloads) <= limit
 
 
 class PlainEnvelope(NamedTuple):
@@ -157,7 +158,7 @@ def encode_in_envelope(message: Message, envelope: PlainEnvelope) -> tuple[str, 
     kind, body, header, annotations, properties, added, _, footer = message_parts(raw_of(message))
     if not hides_nothing(header, annotations, properties) or type(properties.message_id) is not str:
         return None
-    if kind is not _DATA or footer or _tracing.is_on():
+    if kind is not _DATA or footer or was_tracing():
         return None
     try:
         section = _application_properties({**added, **envelope.aliases}) if added else envelope.section
@@ -254,8 +255,29 @@ def _text_if(value: Any) -> Any:
     return value
 
 
+def _encode_plain(parts: tuple[Any, ...]) -> bytes | None:
+    """A message that has an id, one piece of data and nothing else; None for any other."""
+    kind, body, header, annotations, properties, added, for_a_hop, footer = parts
+    if annotations or added or for_a_hop or footer or kind is not _DATA or properties is None:
+        return None
+    number, *others = _property_values(properties)
+    if type(number) is not str or others != _NO_OTHER or len(body) != 1 or type(data := body[0]) is not bytes:
+        return None
+    written, size = number.encode(), len(data)
+    if not 0 < len(written) <= _SHORT_ID or (header is not None and _header_values(header) != _NO_HEADER):
+        return None
+    count = len(written)
+    if size > 255:
+        return _PLAIN_LONG % (count + 15, count, written, _TWELVE_NULLS, _u32(size), data)
+    return _PLAIN_SHORT % (count + 15, count, written, _TWELVE_NULLS, size, data)
+
+
 def _encode(raw: AmqpAnnotatedMessage) -> bytes:
-    kind, body, header, annotations, properties, added, for_a_hop, footer = message_parts(raw)
+    parts = message_parts(raw)
+    plain = _encode_plain(parts)
+    if plain is not None:
+        return plain
+    kind, body, header, annotations, properties, added, for_a_hop, footer = parts
     if kind is not _DATA or for_a_hop or footer:
         raise _Unusual
     return _write(header, annotations, properties, _application_properties(added) if added else b"", body)
@@ -302,12 +324,12 @@ def _properties(named: Any, born: int | None, expiry: int | None) -> bytes | Non
         return _section(b"\x00\x53\x73", fields)
     values = _property_values(named)
     number = values[0]
-    if born is None and type(number) is str and values[1:] == _NO_OTHER:
+    if born is None and type(number) is str and values[1:] == _NOTHING[1:]:
         # What most messages have: an id and nothing else.
         written = number.encode()
         size = len(written)
         if size <= _SHORT_ID:
-            return b"\x00\x53\x73\xc0%c\x0d\xa1%c%b%b" % (size + 15, size, written, _TWELVE_NULLS)
+            return _NAMED % (size + 15, size, written, _TWELVE_NULLS)
     fields = [
         _NULL if value is None else write(value)
         for write, value in zip(_property_writers, values, strict=True)
@@ -490,4 +512,4 @@ _PROPERTIES: dict[str, Callable[[Any], bytes]] = {
 _property_writers = tuple(_PROPERTIES.values())
 _property_values = attrgetter(*_PROPERTIES)
 _NOTHING = (None,) * 13
-_NO_OTHER = (None,) * 12
+_NO_OTHER = [None] * 12

@@ -107,38 +107,43 @@ class AmqpSender:
 
     # -- sending
 
-    def send_messages(self, message: Any, *, timeout: float | None = None) -> Awaitable[Sequence[bytes]]:
+    async def send_messages(self, message: Any, *, timeout: float | None = None) -> Sequence[bytes]:
         """Send a message, a list or a batch; done when the service has taken all of it. The messages as they
         were written, so that nobody writes them again to know what they weigh.
-
-        On an open link a message has left when this returns: a coroutine would cost more than its frame.
         """
-        link = self._link
-        if link is None or link.lost is not None or self._is_closed or isinstance(message, _LISTS):
-            return self._send_when_open(message)
-        try:
-            payload, form, payloads = _write(message)
-        except Exception:  # noqa: BLE001 - whoever awaits it is told, as by any other sender
-            return self._send_when_open(message)
-        posted = _Posted(link, payloads)
-        link.post(payload, posted, form)
-        return posted
-
-    async def _send_when_open(self, message: Any) -> Sequence[bytes]:
-        link = await self._open()
+        await self._open()
         if isinstance(message, _LISTS):
             batch = await self.create_message_batch()
             for one in message:
                 batch.add_message(one)
             message = batch
-        payload, form, payloads = _write(message)
-        posted = _Posted(link, payloads)
+        if isinstance(message, EncodedBatch):
+            await self.send_written(message.encode(), is_batch=True)
+            return message.payloads
+        payload = encode_message(message, alone=True)
+        await self.send_written(payload)
+        return (payload,)
+
+    def send_written(self, payload: bytes, *, is_batch: bool = False) -> Awaitable[Any]:
+        """Send a message, or a batch, that is encoded already.
+
+        On an open link it has left when this returns: a coroutine would cost more than its frame.
+        """
+        link, form = self._link, BATCH_FORMAT if is_batch else 0
+        if link is None or link.lost is not None or self._is_closed:
+            return self._post_when_open(payload, form)
+        posted = _Posted(link)
+        link.post(payload, posted, form)
+        return posted
+
+    async def _post_when_open(self, payload: bytes, form: int) -> None:
+        link = await self._open()
+        posted = _Posted(link)
         if link.lost is None:
             link.post(payload, posted, form)
         else:  # since it was opened
             posted.conclude(0, None, link.lost)
         await posted
-        return payloads
 
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> EncodedBatch:
         """An empty batch, as large as the link takes."""
@@ -260,14 +265,6 @@ class _Posted(SendAnswer):
         link = cast(SenderLink, self.postman)
         is_of_message = self.fate == "refused" or link.lost is None
         return as_sdk_error(error, "message" if is_of_message else _level(link.line))
-
-
-def _write(message: Any) -> tuple[bytes, int, Sequence[bytes]]:
-    """What is sent, its format, and the messages in it."""
-    if isinstance(message, EncodedBatch):
-        return message.encode(), BATCH_FORMAT, message.payloads
-    payload = encode_message(message, alone=True)
-    return payload, 0, (payload,)
 
 
 def _named(routing: Routing) -> dict[str, Any]:

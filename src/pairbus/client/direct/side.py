@@ -17,6 +17,7 @@ from pairbus.sdk.tls import context_for
 from pairbus.wire.line import Place
 
 from .batch import AmqpMessageBatch, EncodedBatch
+from .encoding import was_tracing
 from .sender import AmqpSender, WayIn
 
 B = TypeVar("B", bound=ServiceBusMessageBatch)
@@ -37,6 +38,7 @@ class AmqpSide(SdkSide):
     """How to reach one namespace without the SDK."""
 
     width = _WIDTH
+    is_tracing = staticmethod(was_tracing)
 
     def __init__(self, address: str, credential: Any = None, *, keywords: Mapping[str, Any]) -> None:
         super().__init__(address, credential, keywords=keywords)
@@ -53,8 +55,8 @@ class AmqpSide(SdkSide):
 
     @property
     def takes_written(self) -> bool:
-        """Its senders write messages by themselves."""
-        return False
+        """All of its senders do."""
+        return True
 
     def batch_kind(self, kind: type[B]) -> type[B]:
         """Batches that hold their messages as bytes."""

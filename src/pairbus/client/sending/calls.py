@@ -5,16 +5,19 @@ Where a call goes is decided in `router.py`, and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Literal
 
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from pairbus.client.direct.encoding import encode_alone, encode_envelope, encode_list, routing_of
+from pairbus.amqp.errors import DecodeError
+from pairbus.client.direct.encoding import encode_all, encode_envelope, fit, routing_of
 from pairbus.client.observers.observer import RouteName
 from pairbus.pairing.headroom import BATCH_RESERVE
+from pairbus.pump.sdk_messages import to_annotated
 from pairbus.sdk.privates import LinkLimits, link_limits
 from pairbus.sdk.side import SdkSender, SendWritten
 
@@ -30,14 +33,16 @@ class EntityCall(Ticket):
 
     __slots__ = (
         "deadline",
+        "is_plain",
         "is_replay",
         "messages",
         "native",
         "route",
-        "size",
+        "traces",
         "unanswered",
         "unsure",
         "when",
+        "written",
     )
 
     def __init__(
@@ -47,17 +52,21 @@ class EntityCall(Ticket):
         *,
         when: datetime | None = None,
         is_replay: bool = False,
-        size: int | None = None,
+        traces: bool = False,
+        plain: Sequence[bytes] | None = None,
     ) -> None:
-        """`native` is what the SDK is given: a message, a list, or a batch; `size` that of the body of
-        a single message, where it was seen in passing.
+        """`native` is what the SDK is given: a message, a list, or a batch. `traces`: the SDK does, and
+        writes the messages. `plain` are they as bytes, which are the same whenever they are sent.
         """
         Ticket.__init__(self)  # as `super()` does, which takes as long as all else here
         self.native = native
         self.messages = messages
         self.when = when
         self.is_replay = is_replay
-        self.size = size
+        self.traces = traces
+        self.is_plain = plain is not None
+        #: The messages as they were when they were called for, once they are written.
+        self.written = plain
         #: The way that was taken last.
         self.route: RouteName = "primary"
         #: Until when it may wait.
@@ -77,7 +86,7 @@ class EntityCall(Ticket):
         if self.is_replay:
             return
         if self.when is None:
-            if type(self.native) is list and self._written(limits) is not None:
+            if type(self.native) is list and self._write(limits) is not None:
                 limits = None  # they fit, which the SDK takes ten times as long to say
             check_for_primary(self.native, self.messages, limits)
             return
@@ -89,38 +98,69 @@ class EntityCall(Ticket):
         """However long it takes, it is sent as it was when it was called for, as by the SDK, whatever becomes
         of its owner's messages meanwhile.
         """
-        if isinstance(self.native, ServiceBusMessageBatch):
-            return  # which has taken them so
-        self.messages = [as_it_is_now(message) for message in self.messages]
-        self.native = self.messages if type(self.native) is list else self.messages[0]
+        if not isinstance(self.native, ServiceBusMessageBatch):  # which has taken them so
+            self._replace([as_it_is_now(message) for message in self.messages])
+
+    def restore(self) -> None:
+        """The same after its first try: who sets out at once is not copied, for what was written tells it."""
+        if self.written is not None:
+            with suppress(DecodeError):  # of what nobody can read, which is refused however it looks
+                self._replace([*map(_read, self.written)])
+
+    def _replace(self, messages: list[Message]) -> None:
+        self.messages = messages
+        self.native = messages if type(self.native) is list else messages[0]
 
     def transmit(self, sender: SdkSender) -> Awaitable[Any]:
-        """Have the primary take the messages, or schedule them, which gives their sequence numbers."""
+        """Have the primary take the messages, or schedule them, which gives their sequence numbers.
+
+        What the SDK would write itself is given as bytes, if it takes them: to write it takes it ten times as
+        long. What it has to write is copied before: it would change some of it.
+        """
         if self.when is not None:
             return sender.schedule_messages(self.native, self.when)
-        # What the SDK would write itself: to write a message takes it ten times as long.
+        native = self.native
         write: SendWritten | None = getattr(sender, "send_written", None)
-        if type(self.native) is list:
-            return self._transmit_list(sender, write)
-        payload = None if write is None else encode_alone(self.native)
-        if write is None or payload is None:
-            return sender.send_messages(self.native)
-        return write(payload)
+        if type(native) is list:
+            written = None if write is None else self._write(link_limits(sender))
+            if write is not None and written is not None:
+                return write(encode_envelope(routing_of(native[0]), written), is_batch=True)
+            self.keep_as_it_is()
+            return self._transmit_batch(sender)
+        if isinstance(native, ServiceBusMessageBatch):
+            return sender.send_messages(native)
+        written = self.written if self.is_plain or write is None else self._encode()
+        if write is not None and written is not None:
+            return write(written[0])
+        self.keep_as_it_is()
+        return sender.send_messages(self.native)
 
-    def _written(self, limits: LinkLimits | None) -> list[bytes] | None:
+    def _encode(self) -> Sequence[bytes] | None:
+        if not self.is_plain:  # others may have the time of the send in them
+            self.written = None if self.traces else encode_all(self.messages)
+        return self.written
+
+    def _write(self, limits: LinkLimits | None) -> Sequence[bytes] | None:
         """A list as bytes, if it fits and the SDK would write it so."""
-        return None if limits is None else encode_list(self.messages, limits.batch - BATCH_RESERVE)
+        written = None if limits is None else self._encode()
+        if limits is None or written is None or not fit(written, limits.batch - BATCH_RESERVE):
+            return None
+        return written
 
-    async def _transmit_list(self, sender: SdkSender, write: SendWritten | None) -> Any:
-        payloads = None if write is None else self._written(link_limits(sender))
-        if write is not None and payloads is not None:
-            await write(encode_envelope(routing_of(self.messages[0]), payloads), is_batch=True)
-            return payloads
-        # It would also convert each message twice for a list, which is a tenth of the whole send.
+    async def _transmit_batch(self, sender: SdkSender) -> Any:
+        # Given a list it would convert each message twice, which is a tenth of the whole send.
         batch = await sender.create_message_batch()
         for message in self.messages:
             batch.add_message(message)
         return await sender.send_messages(batch)
+
+
+def _read(payload: bytes) -> Message:
+    message = to_annotated(payload)
+    if message.header is not None and message.header.time_to_live and message.properties is not None:
+        # They come with a time to live, whenever it is written.
+        message.properties.absolute_expiry_time = message.properties.creation_time = None
+    return message
 
 
 def timed_out(path: str) -> OperationTimeoutError:

@@ -263,11 +263,11 @@ class PairedEntity:
         effects = self.health.succeed(call, link.last_success or self._timers.now())
         if effects:
             self.carry_out(effects)
-        size = call.size
-        if self._is_heard or size is None or size > self._backlog.limit - CERTAIN_ROOM:
+        written = call.written
+        if self._is_heard or written is None or sum(map(len, written)) > self._backlog.limit - CERTAIN_ROOM:
             self._observe(call, "ok", fate="taken")
         else:  # all that is left of it where nobody listens
-            self.counts["primary"]["ok"] += 1
+            self.counts["primary"]["ok"] += len(written)
 
     async def _judge(self, failure: Failure, deadline: float | None) -> Ruling:
         had_success = self._acquaintance.had_success
@@ -321,7 +321,7 @@ class PairedEntity:
         if size > self._backlog.limit - CERTAIN_ROOM and outcome == "ok":
             self._watch_headroom(messages)
         if observers.hear_tallies:
-            written = call.value if call.when is None else None  # by one of our own senders
+            written = call.written or (call.value if call.when is None else None)  # of our own batch
             wire, large = weigh_payloads(written) if written else weigh(messages, when=call.when)
             note = SendNote(self.path, "primary", None, fate, count, wire, large, call.when is not None)
             observers.tell_tally(note)

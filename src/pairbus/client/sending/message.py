@@ -41,7 +41,7 @@ from pairbus.pairing.envelope import (
 )
 from pairbus.pairing.headroom import CERTAIN_ROOM
 from pairbus.pairing.names import id_text
-from pairbus.sdk.privates import LinkLimits, body_parts, encode_by_sdk, message_parts, sdk_error
+from pairbus.sdk.privates import LinkLimits, encode_by_sdk, message_parts, sdk_error
 from pairbus.words import SCHEDULED_TIME
 
 Message = ServiceBusMessage | AmqpAnnotatedMessage
@@ -371,10 +371,8 @@ def _check_size(message: Message, limit: int) -> None:
 
 def body_bytes(message: Message) -> int:
     """The size of the body: of data to the byte, which costs nothing to know, else with all around it."""
-    kind, data = body_parts(message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message)
-    if kind is not _DATA:
-        return measure_if_writable(message)
-    return len(data[0]) if len(data) == 1 else sum(map(len, data))
+    kind, data, *_ = message_parts(raw_of(message))
+    return sum(map(len, data)) if kind is _DATA else measure_if_writable(message)
 
 
 def data_of(message: Message) -> list[bytes] | None:

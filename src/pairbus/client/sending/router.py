@@ -81,6 +81,8 @@ class Router:
         if entity.health.state is _HEALTHY:
             return call if entity.set_out(call) else None
         if self._spool is None and len(call.messages) == 1 and entity.health.route is _BACKLOG:
+            if call.written is None:
+                call.keep_as_it_is()
             call.check(entity.limits)
             return self._backlog.set_out(entity.path, call, counts=entity.counts)
         return None

@@ -20,13 +20,15 @@ from pairbus.amqp.message import encode_data
 from pairbus.client.direct.encoding import (
     PlainEnvelope,
     Routing,
+    encode_all,
     encode_in_envelope,
-    encode_list,
     encode_to_enclose,
+    fit,
     routing_of,
 )
 from pairbus.pairing.envelope import Natives, compress_body, wrap
 from pairbus.pairing.headroom import BATCH_RESERVE, CERTAIN_ROOM, check_fit, split_batch
+from pairbus.sdk.side import is_tracing
 
 from .message import (
     Message,
@@ -158,8 +160,8 @@ class Wrapping:
 
     def _split(self, wrapped: list[WrappedMessage]) -> Iterator[WrappedGroup]:
         natives = [one.native for one in wrapped]
-        payloads = encode_list(natives, self.batch_limit - BATCH_RESERVE) if self.as_bytes else None
-        if payloads is not None:
+        payloads = encode_all(natives) if self.as_bytes and not is_tracing() else None
+        if payloads is not None and fit(payloads, self.batch_limit - BATCH_RESERVE):
             for one, payload in zip(wrapped, payloads, strict=True):
                 one.payload = payload
             yield WrappedGroup(wrapped)
