@@ -161,9 +161,9 @@ def _is_excuse(history: ClientHistory, attempt: Attempt) -> bool:
 
 
 def _was_given_up(history: ClientHistory, attempt: Attempt) -> bool:
-    """Whether its entity failed over, be it for the sake of another link, while the answer was on its way."""
+    """Whether its entity failed over, be it for the sake of another link, before its sender heard of it."""
     return any(
-        change.path == attempt.path and 0.0 <= EPOCH + at - attempt.at <= attempt.seconds
+        change.path == attempt.path and attempt.begun <= at <= attempt.begun + attempt.seconds
         for at, change in history.changes
         if change.new is EntityState.FAILED_OVER
     )

@@ -66,7 +66,13 @@ class Attempt:
     at: float
     process: Process | None
     is_known: bool = False
-    seconds: float = 0.0  # until its sender heard so
+    begun: float = 0.0  # by its sender, on the clock of the loop
+    seconds: float = 0.0  # from then until its sender heard so
+
+    def note_answer(self, begun: float) -> None:
+        """Its sender, which began then, has heard of it."""
+        self.is_known, self.begun = True, begun
+        self.seconds = asyncio.get_running_loop().time() - begun
 
 
 @dataclass(slots=True, eq=False)

@@ -162,7 +162,7 @@ class SimulatedSender:
             self._namespace.take(self._path, payloads, attempt)
 
         await self._ask(link.connection, link, f"send {','.join(attempt.ids)}", take)
-        attempt.is_known, attempt.seconds = True, asyncio.get_running_loop().time() - begun
+        attempt.note_answer(begun)
 
     async def schedule_messages(self, messages: Any, schedule_time_utc: datetime.datetime) -> list[int]:
         """Have a message, or several, enqueued at a time."""
@@ -177,7 +177,7 @@ class SimulatedSender:
             return self._namespace.schedule(self._path, payloads, attempt)
 
         numbers: list[int] = await self._ask(link.connection, link, "schedule", schedule)
-        attempt.is_known, attempt.seconds = True, asyncio.get_running_loop().time() - begun
+        attempt.note_answer(begun)
         return numbers
 
     async def cancel_scheduled_messages(self, sequence_numbers: Any) -> None:
