@@ -160,7 +160,7 @@ def _pump() -> Callable[[], None]:
         letters = intake.read(deliveries)
         assert intake.find_gap(letters) is None
         assert not intake.take_in(letters)
-        (step,) = lanes.plan(station.now())
+        (step,) = lanes.plan(station.monotonic())
         assert isinstance(step, Send)
         assert len(step.units) == _MESSAGES
         for unit in step.units:
