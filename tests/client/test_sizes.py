@@ -92,6 +92,18 @@ async def test_the_largest_message_fits_the_primary_and_is_noticed_once(still: S
     assert [notice.path for notice in still.diary.notices] == ["orders", "invoices"]
 
 
+async def test_the_headroom_is_that_of_what_was_sent_whatever_its_owner_made_of_it(still: Scene) -> None:
+    sender = still.sender()
+    await sender.send_messages(text("before"))
+    still.primary.faults.set("delay", seconds=0.2)
+    large: Any = of_size(LIMIT)
+    send = still.begin(sender.send_messages(large))
+    await still.on_the_wire()
+    large.application_properties = {"n": object()}  # which cannot be written
+    await send
+    assert [notice.size for notice in still.diary.notices] == [LIMIT]
+
+
 async def test_what_does_not_fit_with_its_envelope_is_compressed(still: Scene) -> None:
     sender = still.sender()
     message = of_size(LIMIT, session_id="s", application_properties={"a": 1}, content_encoding=None)

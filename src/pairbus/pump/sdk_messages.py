@@ -42,6 +42,8 @@ from pairbus.sdk.privates import decimal_bytes
 from pairbus.words import PARTITION_KEY
 
 _ABOVE_LONG = 1 << 63
+# What the SDK repeats outside of a batch, and finds by no other form of its name.
+_SDK_KEYS: dict[str, str | bytes] = {PARTITION_KEY: PARTITION_KEY.encode()}
 _PROPERTIES = [one.name for one in fields(Properties)]
 _TEXT_FIELDS = [one.name for one in fields(Properties) if one.type == "str | None"]
 # What the SDK calls them.
@@ -167,7 +169,9 @@ def to_annotated(payload: bytes) -> AmqpAnnotatedMessage:
         first_acquirer=header.first_acquirer,
     )
     message.properties = AmqpMessageProperties(**{name: getattr(properties, name) for name in _PROPERTIES})
-    message.annotations = {str(key): _typed(item) for key, item in sections.annotations.items()}
+    message.annotations = {
+        _SDK_KEYS.get(str(key), str(key)): _typed(item) for key, item in sections.annotations.items()
+    }
     own: dict[str | bytes, Any] = {
         str(key): _typed(item) for key, item in sections.application_properties.items()
     }

@@ -375,6 +375,8 @@ def _string(value: Any) -> bytes:
         value = value.encode()
     elif type(value) is not bytes:
         return _nothing(value)
+    else:
+        value.decode()  # what nobody could read again is left to the SDK
     if len(value) <= 255:
         return b"\xa1%c%b" % (len(value), value)
     return b"\xb1%b%b" % (_u32(len(value)), value)
@@ -383,7 +385,7 @@ def _string(value: Any) -> bytes:
 def _symbol(value: Any) -> bytes:
     if type(value) is str:
         value = value.encode()
-    elif type(value) is not bytes:
+    if type(value) is not bytes or not value.isascii():
         raise _Unusual
     if len(value) <= 255:
         return b"\xa3%c%b" % (len(value), value)
@@ -490,7 +492,8 @@ def _identifier(value: Any) -> bytes:
     return _nothing(value)
 
 
-_HEADER = (_boolean, _ubyte, _uint, _boolean, _uint)
+# A delivery count, which only received messages have, is left to the SDK: we read none as nought.
+_HEADER = (_boolean, _ubyte, _uint, _boolean, _nothing)
 _header_values = attrgetter("durable", "priority", "time_to_live", "first_acquirer", "delivery_count")
 _NO_HEADER = (None,) * 5
 # What each property is written with; the names are the SDK's, in the order of AMQP.

@@ -56,7 +56,7 @@ from .acquaintance import Acquaintance
 from .backlog_route import BacklogRoute
 from .calls import EntityCall, timed_out
 from .link import SdkOperation, SendLink
-from .message import Message, body_bytes, measure
+from .message import body_bytes, measure
 from .pinger import Pinger
 from .surroundings import Surroundings
 from .ticket import Ending, Ticket, ends_caller, fate_of
@@ -319,7 +319,7 @@ class PairedEntity:
         observers = self._observers
         size = body_bytes(messages[0]) if count == 1 else sum(map(body_bytes, messages))
         if size > self._backlog.limit - CERTAIN_ROOM and outcome == "ok":
-            self._watch_headroom(messages)
+            self._watch_headroom(call)
         if observers.hear_tallies:
             written = call.written or (call.value if call.when is None else None)  # of our own batch
             wire, large = weigh_payloads(written) if written else weigh(messages, when=call.when)
@@ -337,13 +337,11 @@ class PairedEntity:
                 )
             )
 
-    def _watch_headroom(self, messages: list[Message]) -> None:
+    def _watch_headroom(self, call: EntityCall) -> None:
         watch, limit = self._headroom, self._backlog.limit
         before = watch.count(self.path)
-        for message in messages:
-            notice = watch.observe(
-                self.path, size=measure(message), overhead=MAX_OVERHEAD, backlog_limit=limit
-            )
+        for size in map(len, call.written) if call.written else map(measure, call.messages):
+            notice = watch.observe(self.path, size=size, overhead=MAX_OVERHEAD, backlog_limit=limit)
             if notice is not None:
                 self._observers.tell(methodcaller("headroom_lacked", notice))
         found = watch.count(self.path) - before
