@@ -227,7 +227,7 @@ def find_side(side: SideConfig, environment: Mapping[str, str]) -> SideAddress |
     if side.host is None and value is None:
         return None
     found = SideAddress(host=side.host, connection_string=value if side.host is None else None)
-    assert found.parsed  # or it has raised
+    _ = found.parsed  # which raises
     return found
 
 

@@ -231,10 +231,11 @@ def _write(value: Any) -> bytes:
     """As JSON that every browser reads, whatever one file among many said. ASCII has room for half a
     character; NaN is null.
     """
+    write = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
     try:
-        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+        return write(value).encode()
     except ValueError:
-        return _write(_without_nan(value))
+        return write(_without_nan(value)).encode()
 
 
 def _without_nan(value: Any) -> Any:
