@@ -14,15 +14,14 @@ from pairbus import conditions
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.namespace import Namespace
 
+from . import entities, subscriptions
 from .address import ResourceAddress, ResourceKind, parse_address
 from .atom import DESCRIPTION_SPACES, AtomEntry, error_response, origin_of
 from .call import AdminCall, Authorize, check_rights
 from .duration import format_instant
-from .entities import Entities
 from .errors import AdminRefused, ManageMissing
 from .exchange import HttpRequest, Response
 from .markup import branch, leaf
-from .subscriptions import Rules, Subscriptions
 
 _STATUS: Final = {
     conditions.NOT_FOUND: 404,
@@ -49,22 +48,6 @@ class AdminApi:
         """`authorize` raises any `PairbusError`, whose text becomes that of a 401."""
         self._namespace = namespace
         self._authorize = authorize
-        entities, subscriptions, rules = Entities(namespace), Subscriptions(namespace), Rules(namespace)
-        self._routes: dict[ResourceKind, dict[str, Callable[[AdminCall], Response]]] = {
-            ResourceKind.ROOT: {"GET": AdminCall.reply_nothing},
-            ResourceKind.NAMESPACE: {"GET": self._describe_namespace},
-            ResourceKind.QUEUES: {"GET": entities.list_queues},
-            ResourceKind.TOPICS: {"GET": entities.list_topics},
-            ResourceKind.ENTITY: {"GET": entities.get, "PUT": entities.put, "DELETE": entities.delete},
-            ResourceKind.SUBSCRIPTIONS: {"GET": subscriptions.list},
-            ResourceKind.SUBSCRIPTION: {
-                "GET": subscriptions.get,
-                "PUT": subscriptions.put,
-                "DELETE": subscriptions.delete,
-            },
-            ResourceKind.RULES: {"GET": rules.list},
-            ResourceKind.RULE: {"GET": rules.get, "PUT": rules.put, "DELETE": rules.delete},
-        }
 
     def handle(self, request: HttpRequest, now: float) -> Response:
         """Carry out a request; whatever it holds, the answer is a response."""
@@ -83,10 +66,17 @@ class AdminApi:
         except AdminRefused:
             check_rights(self._authorize, request, request.path)
             raise
-        methods = self._routes[address.kind]
+        methods = _ROUTES[address.kind]
         act = methods.get(request.method)
         origin = origin_of(request, namespace=self._namespace.name, api_version=address.api_version)
-        call = AdminCall(request=request, address=address, origin=origin, now=now, authorize=self._authorize)
+        call = AdminCall(
+            namespace=self._namespace,
+            request=request,
+            address=address,
+            origin=origin,
+            now=now,
+            authorize=self._authorize,
+        )
         try:
             # What is checked is what is acted upon: the address as it was read, not as it was written.
             check_rights(self._authorize, request, address.path)
@@ -105,28 +95,46 @@ class AdminApi:
             return False
         return True
 
-    def _describe_namespace(self, call: AdminCall) -> Response:
-        texts = {
-            "CreatedTime": format_instant(call.now),
-            "MessagingSKU": self._namespace.limits.sku,
-            "ModifiedTime": format_instant(call.now),
-            "Name": self._namespace.name,
-            "NamespaceType": "Messaging",
-        }
-        if self._namespace.limits.sku == "Premium":
-            texts["MessagingUnits"] = "1"
-        properties = branch(
-            "NamespaceInfo", [leaf(name, text) for name, text in texts.items()], DESCRIPTION_SPACES
-        )
-        entry = AtomEntry(
-            path="$namespaceinfo",
-            title=self._namespace.name,
-            description=properties,
-            created_at=call.now,
-            updated_at=call.now,
-        )
-        return call.reply(entry)
 
+def _describe_namespace(call: AdminCall) -> Response:
+    name, sku = call.namespace.name, call.namespace.limits.sku
+    texts = {
+        "CreatedTime": format_instant(call.now),
+        "MessagingSKU": sku,
+        "ModifiedTime": format_instant(call.now),
+        "Name": name,
+        "NamespaceType": "Messaging",
+    }
+    if sku == "Premium":
+        texts["MessagingUnits"] = "1"
+    leaves = [leaf(element, text) for element, text in texts.items()]
+    properties = branch("NamespaceInfo", leaves, DESCRIPTION_SPACES)
+    return call.reply(AtomEntry("$namespaceinfo", name, properties, call.now, call.now))
+
+
+_ROUTES: Final[dict[ResourceKind, dict[str, Callable[[AdminCall], Response]]]] = {
+    ResourceKind.ROOT: {"GET": AdminCall.reply_nothing},
+    ResourceKind.NAMESPACE: {"GET": _describe_namespace},
+    ResourceKind.QUEUES: {"GET": entities.list_queues},
+    ResourceKind.TOPICS: {"GET": entities.list_topics},
+    ResourceKind.ENTITY: {
+        "GET": entities.get_entity,
+        "PUT": entities.put_entity,
+        "DELETE": entities.delete_entity,
+    },
+    ResourceKind.SUBSCRIPTIONS: {"GET": subscriptions.list_subscriptions},
+    ResourceKind.SUBSCRIPTION: {
+        "GET": subscriptions.get_subscription,
+        "PUT": subscriptions.put_subscription,
+        "DELETE": subscriptions.delete_subscription,
+    },
+    ResourceKind.RULES: {"GET": subscriptions.list_rules},
+    ResourceKind.RULE: {
+        "GET": subscriptions.get_rule,
+        "PUT": subscriptions.put_rule,
+        "DELETE": subscriptions.delete_rule,
+    },
+}
 
 # The rights that a token for Manage has, and what is done to subscriptions and rules, in the service's words.
 _RIGHTS: Final = {"PUT": "EntityWrite", "DELETE": "EntityDelete"}

@@ -22,7 +22,7 @@ _DEFAULT_API_VERSION = "2021-05"
 _SAFE = "/$@!~*'(),:;=+"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class AtomEntry:
     """One entity: where it is, what it is called, and its description."""
 

@@ -10,6 +10,7 @@ from pairbus.broker.access.grants import ClaimMissing
 from pairbus.broker.engine.breath import breathe
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.names import entity_path
+from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.settings import EntitySettings
 from pairbus.errors import PairbusError
 
@@ -47,8 +48,9 @@ def check_rights(authorize: Authorize | None, request: HttpRequest, path: str) -
 
 @dataclass(frozen=True, kw_only=True)
 class AdminCall:
-    """A request, what it addresses, whom it is answered to, and when."""
+    """A request, what it addresses, in which namespace, whom it is answered to, and when."""
 
+    namespace: Namespace
     request: HttpRequest
     address: ResourceAddress
     origin: Origin
