@@ -1,6 +1,6 @@
 """Metrics over everything that `pairbus status` knows, for Prometheus: `GET /metrics`.
 
-Every name and label stands once, in `FAMILIES`; the documentation, the rules and the Grafana dashboard are
+Every name and label stands once, in `_MEANINGS`; the documentation, the rules and the Grafana dashboard are
 checked against it. Numbers are taken from the picture that the page shows, so both tell the same.
 """
 
@@ -16,7 +16,8 @@ from .picture import Facts
 
 _STATES = ("healthy", "suspect", "failed_over", "faulted")
 Readings = Mapping[tuple[str, str], tuple[float | None, str | None]]
-MetricSample = tuple[tuple[str, ...], float]
+#: A name without its prefix, the values of its labels, and the number.
+MetricRow = tuple[str, tuple[str, ...], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,100 +26,77 @@ class PageFamily:
 
     name: str
     meaning: str
-    labels: tuple[str, ...] = ("pair",)
-    kind: Literal["gauge", "counter"] = "gauge"
+    labels: tuple[str, ...]
+    kind: Literal["gauge", "counter"]
+
+    @classmethod
+    def of(cls, key: str, meaning: str) -> PageFamily:
+        """From a row of the table below."""
+        name, _, labels = key.rstrip("}").partition("{")
+        is_counter = name in _COUNTERS
+        words = tuple(filter(None, labels.split(",")))
+        return cls(f"pairbus_{name}", meaning, words, "counter" if is_counter else "gauge")
 
 
-_CLIENT = ("pair", "client")
-_PATH = ("pair", "path")
-FAMILIES = (
-    PageFamily(
-        "pairbus_client_up", "1 for a client that runs, 0 for one that left its status behind.", _CLIENT
-    ),
-    PageFamily("pairbus_client_fault", "1 if the client has faulted, else 0.", _CLIENT),
-    PageFamily(
-        "pairbus_client_provisioned", "1 if the backlog queues were created or found, else 0.", _CLIENT
-    ),
-    PageFamily("pairbus_client_rotation_usable", "Backlog queues in the rotation.", _CLIENT),
-    PageFamily("pairbus_client_rotation_queues", "Backlog queues that the pair has.", _CLIENT),
-    PageFamily("pairbus_client_warnings", "Warnings in the status.", _CLIENT),
-    PageFamily("pairbus_client_sessions_staying", "Sessions that stay on the backlog.", _CLIENT),
-    PageFamily("pairbus_client_records_lost", "Redirect records that could not be written.", _CLIENT),
-    PageFamily("pairbus_client_records_unshipped", "Segments of records that wait to be shipped.", _CLIENT),
-    PageFamily(
-        "pairbus_client_records_lag_seconds",
-        "Lag of shipping: older records are at the shared place.",
-        _CLIENT,
-    ),
-    PageFamily("pairbus_client_spool_messages", "Messages in the local spool.", _CLIENT),
-    PageFamily("pairbus_client_spool_bytes", "Bytes in the local spool.", _CLIENT),
-    PageFamily("pairbus_client_spool_limit_bytes", "What the local spool may hold.", _CLIENT),
-    PageFamily("pairbus_client_syphon_running", "1 if the client hosts a syphon that runs.", _CLIENT),
-    PageFamily(
-        "pairbus_entity_worst_state",
-        "1 for the worst state that a running client sees, else 0.",
-        ("pair", "path", "state"),
-    ),
-    PageFamily("pairbus_entity_since_seconds", "When the entity entered its state, in Unix time.", _PATH),
-    PageFamily(
-        "pairbus_entity_messages",
-        "Messages sent by running clients, by route and outcome.",
-        ("pair", "path", "route", "outcome"),
-    ),
-    PageFamily("pairbus_entity_pings", "Pings of running clients.", _PATH),
-    PageFamily("pairbus_entity_late", "Sends that arrived after a failover had given them up.", _PATH),
-    PageFamily(
-        "pairbus_entity_without_headroom",
-        "Messages too large for a backlog queue with their envelope.",
-        _PATH,
-    ),
-    PageFamily("pairbus_backlog_messages", "Messages in a backlog queue.", ("pair", "queue")),
-    PageFamily("pairbus_backlog_dead_letters", "Dead letters of a backlog queue.", ("pair", "queue")),
-    PageFamily("pairbus_backlog_bytes", "Bytes in a backlog queue.", ("pair", "queue")),
-    PageFamily("pairbus_backlog_missing_queues", "Backlog queues that are not there."),
-    PageFamily("pairbus_backlog_path_messages", "Messages in the backlog, by destination.", _PATH),
-    PageFamily("pairbus_backlog_path_oldest_seconds", "Age of the oldest of them.", _PATH),
-    PageFamily("pairbus_dead_letters", "Dead letters of the backlog queues, by reason.", ("pair", "reason")),
-    PageFamily("pairbus_drain_running", "1 while a drain runs, else 0."),
-    PageFamily("pairbus_drain_paused", "1 while a drain is paused, else 0."),
-    PageFamily("pairbus_drain_moved_total", "Messages that the drain has moved.", kind="counter"),
-    PageFamily("pairbus_drain_waiting", "Messages that the drain put aside because their path is down."),
-    PageFamily("pairbus_spool_left_bytes", "Bytes that clients which are gone have left in the spool."),
-    PageFamily("pairbus_spool_refused", "Messages that the spool keeps because no side takes them."),
-    PageFamily("pairbus_spool_damaged", "Parts of the spool that cannot be read."),
-    PageFamily("pairbus_cost", "Cost of this month so far, by stage.", ("pair", "stage", "currency")),
-    PageFamily(
-        "pairbus_cost_total", "Cost of this month so far, with the base charge.", ("pair", "currency")
-    ),
-    PageFamily("pairbus_cost_per_hour", "Cost of the last hour, with the base charge.", ("pair", "currency")),
-    PageFamily(
-        "pairbus_cost_in_a_day",
-        "Cost of this month by this time tomorrow, at that rate.",
-        ("pair", "currency"),
-    ),
-    PageFamily("pairbus_budget", "The budget of a month, if there is one.", ()),
-    PageFamily("pairbus_verdict_clean", "1 if the last verdict was clean, else 0."),
-    PageFamily("pairbus_verdict_lost", "Messages that the last verdict found lost."),
-    PageFamily("pairbus_verdict_time_seconds", "When the last verdict was given, in Unix time."),
-    PageFamily("pairbus_namespace_faults", "Faults that are set on an embedded namespace.", ("namespace",)),
-    PageFamily(
-        "pairbus_namespace_operations_total",
-        "Operations of an embedded namespace.",
-        ("namespace", "kind"),
-        kind="counter",
-    ),
-    PageFamily("pairbus_source_up", "1 if this source answers, else 0.", ("pair", "source")),
-    PageFamily(
-        "pairbus_source_time_seconds", "When this source last answered, in Unix time.", ("pair", "source")
-    ),
-)
+# A name without its prefix, its labels as Prometheus writes them, and what it tells.
+_MEANINGS = {
+    "client_up{pair,client}": "1 for a client that runs, 0 for one that left its status behind.",
+    "client_fault{pair,client}": "1 if the client has faulted, else 0.",
+    "client_provisioned{pair,client}": "1 if the backlog queues were created or found, else 0.",
+    "client_rotation_usable{pair,client}": "Backlog queues in the rotation.",
+    "client_rotation_queues{pair,client}": "Backlog queues that the pair has.",
+    "client_warnings{pair,client}": "Warnings in the status.",
+    "client_sessions_staying{pair,client}": "Sessions that stay on the backlog.",
+    "client_records_lost{pair,client}": "Redirect records that could not be written.",
+    "client_records_unshipped{pair,client}": "Segments of records that wait to be shipped.",
+    "client_records_lag_seconds{pair,client}": "Lag of shipping: older records are at the shared place.",
+    "client_spool_messages{pair,client}": "Messages in the local spool.",
+    "client_spool_bytes{pair,client}": "Bytes in the local spool.",
+    "client_spool_limit_bytes{pair,client}": "What the local spool may hold.",
+    "client_syphon_running{pair,client}": "1 if the client hosts a syphon that runs.",
+    "entity_worst_state{pair,path,state}": "1 for the worst state that a running client sees, else 0.",
+    "entity_since_seconds{pair,path}": "When the entity entered its state, in Unix time.",
+    "entity_messages{pair,path,route,outcome}": "Messages sent by running clients, by route and outcome.",
+    "entity_pings{pair,path}": "Pings of running clients.",
+    "entity_late{pair,path}": "Sends that arrived after a failover had given them up.",
+    "entity_without_headroom{pair,path}": "Messages too large for a backlog queue with their envelope.",
+    "backlog_messages{pair,queue}": "Messages in a backlog queue.",
+    "backlog_dead_letters{pair,queue}": "Dead letters of a backlog queue.",
+    "backlog_bytes{pair,queue}": "Bytes in a backlog queue.",
+    "backlog_missing_queues{pair}": "Backlog queues that are not there.",
+    "backlog_path_messages{pair,path}": "Messages in the backlog, by destination.",
+    "backlog_path_oldest_seconds{pair,path}": "Age of the oldest of them.",
+    "dead_letters{pair,reason}": "Dead letters of the backlog queues, by reason.",
+    "drain_running{pair}": "1 while a drain runs, else 0.",
+    "drain_paused{pair}": "1 while a drain is paused, else 0.",
+    "drain_moved_total{pair}": "Messages that the drain has moved.",
+    "drain_waiting{pair}": "Messages that the drain put aside because their path is down.",
+    "spool_left_bytes{pair}": "Bytes that clients which are gone have left in the spool.",
+    "spool_refused{pair}": "Messages that the spool keeps because no side takes them.",
+    "spool_damaged{pair}": "Parts of the spool that cannot be read.",
+    "cost{pair,stage,currency}": "Cost of this month so far, by stage.",
+    "cost_total{pair,currency}": "Cost of this month so far, with the base charge.",
+    "cost_per_hour{pair,currency}": "Cost of the last hour, with the base charge.",
+    "cost_in_a_day{pair,currency}": "Cost of this month by this time tomorrow, at that rate.",
+    "budget": "The budget of a month, if there is one.",
+    "verdict_clean{pair}": "1 if the last verdict was clean, else 0.",
+    "verdict_lost{pair}": "Messages that the last verdict found lost.",
+    "verdict_time_seconds{pair}": "When the last verdict was given, in Unix time.",
+    "namespace_faults{namespace}": "Faults that are set on an embedded namespace.",
+    "namespace_operations_total{namespace,kind}": "Operations of an embedded namespace.",
+    "source_up{pair,source}": "1 if this source answers, else 0.",
+    "source_time_seconds{pair,source}": "When this source last answered, in Unix time.",
+}
+_COUNTERS = {"drain_moved_total", "namespace_operations_total"}
+FAMILIES = tuple(map(PageFamily.of, _MEANINGS, _MEANINGS.values()))
 
 
 def write_metrics(picture: Facts, readings: Readings) -> bytes:
     """The text that Prometheus scrapes."""
     written: dict[str, list[str]] = {family.name: [] for family in FAMILIES}
     labels = {family.name: family.labels for family in FAMILIES}
-    for name, (values, number) in _samples(picture, readings):
+    for row, values, number in _samples(picture, readings):
+        name = f"pairbus_{row}"
         written[name].append(write_sample(name, zip(labels[name], values, strict=True), float(number)))
     text = []
     for family in FAMILIES:
@@ -127,25 +105,22 @@ def write_metrics(picture: Facts, readings: Readings) -> bytes:
     return "".join(text).encode()
 
 
-def _samples(picture: Facts, readings: Readings) -> Iterator[tuple[str, MetricSample]]:
+def _samples(picture: Facts, readings: Readings) -> Iterator[MetricRow]:
     now = picture.get("at", 0.0)
     for pair in picture.get("pairs", ()):
         for name, labels, value in _of_pair(pair, now):
-            yield f"pairbus_{name}", ((pair["name"], *labels), float(value))
+            yield name, (pair["name"], *labels), value
     if picture.get("budget") is not None:
-        yield "pairbus_budget", ((), float(picture["budget"]))
+        yield "budget", (), float(picture["budget"])
     broker = picture.get("broker")
     for namespace in broker["namespaces"] if broker else ():
-        yield "pairbus_namespace_faults", ((namespace["name"],), len(namespace["faults"]))
+        yield "namespace_faults", (namespace["name"],), len(namespace["faults"])
         for kind, count in namespace["operations"].items():
-            yield "pairbus_namespace_operations_total", ((namespace["name"], kind), count)
+            yield "namespace_operations_total", (namespace["name"], kind), count
     for (pair_name, source), (at, error) in readings.items():
-        yield "pairbus_source_up", ((pair_name, source), float(error is None))
+        yield "source_up", (pair_name, source), error is None
         if at is not None:
-            yield "pairbus_source_time_seconds", ((pair_name, source), at)
-
-
-MetricRow = tuple[str, tuple[str, ...], float]
+            yield "source_time_seconds", (pair_name, source), at
 
 
 def _of_pair(pair: Facts, now: float) -> Iterator[MetricRow]:
