@@ -23,6 +23,7 @@ from .logs import configure_logs, log_options
 from .numbers import AT_LEAST_ONE, PORT, POSITIVE
 from .places import DIRECTORY, EXISTING_FILE, FILE
 from .ready_file import announced, remove_stale
+from .shared_options import repeatable
 from .tables import json_option, print_json, tell
 
 if TYPE_CHECKING:
@@ -44,12 +45,12 @@ _LOOK_AGAIN = 1.0
     "pairbus broker --tier premium",
 )
 @click.command()
-@click.option(
+@repeatable(
     "--namespace",
     "namespaces",
-    multiple=True,
-    metavar="NAME=PORT",
-    help="A namespace and its port; 0 picks a free one. Repeatable. [default: contoso=5672, contoso-dr=5673]",
+    "NAME=PORT",
+    "A namespace and its port; 0 picks a free one.",
+    default="contoso=5672, contoso-dr=5673",
 )
 @click.option(
     "--entities",
@@ -83,9 +84,7 @@ _LOOK_AGAIN = 1.0
 )
 @click.option("--key", type=EXISTING_FILE, help="The private key of --cert (PEM).")
 @click.option("--jwt-key", type=EXISTING_FILE, help="A key file that verifies JSON web tokens.")
-@click.option(
-    "--jwt-issuer", "jwt_issuers", multiple=True, metavar="ISS", help="Whose tokens count. Repeatable."
-)
+@repeatable("--jwt-issuer", "jwt_issuers", "ISS", "Whose tokens count.")
 @click.option("--control-port", type=PORT, default=0, help="0 picks a free one.")
 @click.option(
     "--max-connections", type=AT_LEAST_ONE, default=5000, help="Connections with a token, for each namespace."

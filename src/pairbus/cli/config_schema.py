@@ -19,7 +19,6 @@ _OPTIONS: Schema = {"$ref": "#/$defs/options"}
 
 
 def config_schema() -> Schema:
-    """The schema, draft 2020-12."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "pairbus.toml",

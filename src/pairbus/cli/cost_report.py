@@ -25,7 +25,7 @@ from .group import examples
 from .pairs import PairChoice, pair_options
 from .places import DIRECTORY, EXISTING_FILE
 from .prices import budget_option, choose_budget, choose_sheet, prices_option, tell_budget
-from .shared_options import master_option, records_option, state_option
+from .shared_options import master_option, records_option, repeatable, state_option
 from .tables import draw_table, json_option, shown, tell
 
 if TYPE_CHECKING:
@@ -57,11 +57,12 @@ _MONTH = re.compile(r"[2-8][0-9]{3}-(0[1-9]|1[0-2])")
 @click.option(
     "--system", "system_file", type=EXISTING_FILE, help="A described system (TOML) to compare the bill with."
 )
-@click.option(
+@repeatable(
     "--copies",
-    multiple=True,
-    metavar="ENTITY=N",
-    help="How often messages to an entity are received: its subscriptions. Repeatable. [default: 1]",
+    "copies",
+    "ENTITY=N",
+    "How often messages to an entity are received: its subscriptions.",
+    default="1",
 )
 @click.option("--same-region", is_flag=True, help="Both sides are in one region: transfer is free.")
 @master_option
@@ -197,11 +198,9 @@ def draw_cents(what: str, currency: str, amounts: Sequence[tuple[str, Decimal]])
 
 
 def draw_transfer(transfer: Sequence[RegionBytes]) -> Iterator[str]:
-    """Bytes by region and direction."""
     rows = [(one.region, one.direction, one.bytes) for one in transfer]
     return draw_table(("REGION", "DIRECTION", "BYTES"), rows)
 
 
 def wrapped(text: str) -> str:
-    """For a terminal."""
     return textwrap.fill(text, _WIDTH, subsequent_indent="  ")

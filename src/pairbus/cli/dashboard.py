@@ -24,6 +24,7 @@ from .numbers import PORT, POSITIVE
 from .pairs import PairChoice, pair_options
 from .places import DIRECTORY, FILE, check_target
 from .prices import budget_option, choose_budget, choose_sheet, prices_option
+from .shared_options import repeatable
 
 if TYPE_CHECKING:
     from pairbus.dashboard.server import Serving
@@ -56,13 +57,7 @@ TOKEN_ENV = "PAIRBUS_DASHBOARD_TOKEN"
 )
 @click.option("--host", default="127.0.0.1", help="The address to listen on.")
 @click.option("--port", type=PORT, default=8400, help="The port; 0 picks one.")
-@click.option(
-    "--allow-host",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    help="A name that browsers call it by. Repeatable.",
-)
+@repeatable("--allow-host", "names", "NAME", "A name that browsers call it by.")
 @click.option("--control", is_flag=True, help="Let the page pause, drain, redrive, break and heal.")
 @click.option("--address-file", type=FILE, help="Write address and token there, as JSON, once it is served.")
 @click.option(

@@ -14,7 +14,7 @@ from pairbus.errors import ConfigurationError
 from .group import CommandGroup, examples
 from .namespaces import NamespaceChoice, namespace_options
 from .progress import working
-from .shared_options import confirm, yes_option
+from .shared_options import confirm, repeatable, yes_option
 from .tables import draw_table, json_option, tell
 
 if TYPE_CHECKING:
@@ -91,12 +91,11 @@ def _draw(described: Mapping[str, Any]) -> Iterator[str]:
 @click.argument("path")
 @namespace_options
 @click.option("--topic", is_flag=True, help="Create a topic; without it a path of one name is a queue.")
-@click.option(
+@repeatable(
     "--set",
     "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A setting, named as in the Python client; durations in seconds or like PT1M. Repeatable.",
+    "NAME=VALUE",
+    "A setting, named as in the Python client; durations in seconds or like PT1M.",
 )
 @click.option(
     "--sql", metavar="TEXT", help="The filter of a rule, or of the only rule of a new subscription."

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
-
-if TYPE_CHECKING:
-    pass
-
 
 _Command = TypeVar("_Command", bound=click.Command)
 

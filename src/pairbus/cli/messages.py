@@ -26,7 +26,7 @@ from .numbers import AT_LEAST_ONE, LONG
 from .places import FILE, check_target
 from .progress import working
 from .send import send_all
-from .shared_options import confirm, gathered, yes_option
+from .shared_options import confirm, gathered, repeatable, yes_option
 from .tables import draw_table, json_option, print_json, shown, tell
 
 if TYPE_CHECKING:
@@ -177,13 +177,7 @@ def _cell(value: Any) -> str:
 @click.option("--message-id", metavar="ID", help="The id of the message.")
 @click.option("--subject", metavar="TEXT", help="The subject of the message.")
 @click.option("--content-type", metavar="TEXT", help="The content type of the message.")
-@click.option(
-    "--property",
-    "properties",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="An application property. Repeatable.",
-)
+@repeatable("--property", "properties", "NAME=VALUE", "An application property.")
 @json_option
 def send(
     path: str,

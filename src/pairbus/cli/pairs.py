@@ -28,7 +28,7 @@ from .config import (
     make_options,
 )
 from .places import FILE
-from .shared_options import gathered, variable_option
+from .shared_options import gathered, repeatable, variable_option
 
 if TYPE_CHECKING:
     from pairbus.client.aio import PairedServiceBusClient
@@ -61,7 +61,6 @@ class SideAddress:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Host and port."""
         from pairbus.pairing.names import ConnectionString
 
         found = self.parsed
@@ -186,13 +185,12 @@ pair_options = gathered(
     variable_option("--primary-env", "The variable with the primary's connection string."),
     variable_option("--secondary-env", "The variable with the secondary's connection string."),
     click.option("--primary-name", metavar="NAME", help="What begins the names of the backlog queues."),
-    click.option(
+    repeatable(
         "--option",
         "options",
-        multiple=True,
-        metavar="NAME=VALUE",
-        shell_complete=offer_options,
-        help="An option of the pair, above those of the file. Repeatable.",
+        "NAME=VALUE",
+        "An option of the pair, above those of the file.",
+        offer=offer_options,
     ),
 )
 

@@ -19,7 +19,7 @@ from .group import examples
 from .numbers import DURATION, POSITIVE
 from .pairs import PairChoice, pair_options
 from .progress import DrawnLine, working
-from .shared_options import count_option, entities_option, extra_option
+from .shared_options import count_option, entities_option, extra_option, repeatable
 from .suggestions import runnable
 from .tables import draw_table, json_option, tell
 
@@ -38,9 +38,7 @@ _DRAWN_EVERY = 0.2
 @count_option
 @extra_option("Redrive those of")
 @entities_option("--path", "paths", "Only those for this entity.")
-@click.option(
-    "--reason", "reasons", multiple=True, metavar="REASON", help="Only those with this reason. Repeatable."
-)
+@repeatable("--reason", "reasons", "REASON", "Only those with this reason.")
 @click.option(
     "--older-than", type=DURATION, default=0, metavar="DURATION", help="Only older ones, such as 2h."
 )

@@ -213,11 +213,9 @@ class SendTally(Observer):
             self._line.draw(str(self))
 
     def finish(self) -> None:
-        """Nothing more is sent."""
         self._line.take_away()
 
     def described(self) -> dict[str, Any]:
-        """The counts for programs."""
         seconds = round(self._clock() - self._began, 3)
         return {"sent": sum(self._counts.values()), **self._counts, "seconds": seconds}
 

@@ -16,6 +16,7 @@ from .places import DIRECTORY, PLACE
 from .suggestions import completing_errors
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+Offer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def together(*options: Callable[[_F], _F]) -> Callable[[_F], _F]:
@@ -85,11 +86,17 @@ def extra_option(act: str) -> Callable[[_F], _F]:
     return click.option("--include-extra", is_flag=True, help=f"{act} backlog queues beyond the count too.")
 
 
+def repeatable(
+    name: str, target: str, metavar: str, text: str, *, default: str = "", offer: Offer | None = None
+) -> Callable[[_F], _F]:
+    """An option that may be given several times."""
+    told = f"{text} Repeatable.{f' [default: {default}]' if default else ''}"
+    return click.option(name, target, multiple=True, metavar=metavar, shell_complete=offer, help=told)
+
+
 def entities_option(name: str, target: str, text: str) -> Callable[[_F], _F]:
     """Queues and topics of the primary."""
-    return click.option(
-        name, target, multiple=True, metavar="PATH", shell_complete=offer_entities, help=f"{text} Repeatable."
-    )
+    return repeatable(name, target, "PATH", text, offer=offer_entities)
 
 
 def only_one(context: click.Context, option: click.Parameter, given: tuple[Any, ...]) -> Any:

@@ -19,7 +19,7 @@ from .group import CommandGroup, examples
 from .numbers import POSITIVE
 from .pairs import PairChoice, PairSettings, pair_options, signed_in
 from .progress import working
-from .shared_options import confirm, state_option, yes_option
+from .shared_options import confirm, repeatable, state_option, yes_option
 from .suggestions import runnable
 from .tables import draw_table, json_option, tell
 
@@ -172,11 +172,8 @@ def replay(
 @pair_options
 @state_option
 @click.option("--all", "everything", is_flag=True, help="All that was refused or is damaged.")
-@click.option(
-    "--waiting",
-    multiple=True,
-    metavar="ENTITY",
-    help="All that waits for an entity, such as one that is gone for good. Repeatable.",
+@repeatable(
+    "--waiting", "waiting", "ENTITY", "All that waits for an entity, such as one that is gone for good."
 )
 @yes_option
 @json_option

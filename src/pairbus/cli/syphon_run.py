@@ -36,6 +36,7 @@ from .shared_options import (
     extra_option,
     job_state_option,
     only_one,
+    repeatable,
 )
 from .suggestions import runnable
 from .tables import draw_table, json_option, per_second, print_json, print_lines
@@ -80,13 +81,7 @@ _PLAIN_PAUSE = 10.0
     metavar="URL",
     help="Where Spark runs; sc://host:port is Spark Connect. [default: local[8,4], this machine]",
 )
-@click.option(
-    "--conf",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A setting of Spark, above ours. Repeatable.",
-)
+@repeatable("--conf", "settings", "KEY=VALUE", "A setting of Spark, above ours.")
 @click.option("--name", default="pairbus-syphon", help="The name of the application in Spark.")
 @click.option("--shards", type=AT_LEAST_ONE, help="How many tasks share the queues. [default: cores]")
 @click.option("--driver-host", metavar="ADDRESS", help="An address of this machine that executors can reach.")
@@ -353,7 +348,6 @@ class _ProgressLine:
         return ", ".join(parts)
 
     def finish(self) -> None:
-        """The drain is over."""
         self._drawing.take_away()
 
 

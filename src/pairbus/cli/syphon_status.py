@@ -60,7 +60,6 @@ class _Seen:
 
     @property
     def is_anything(self) -> bool:
-        """Whether anybody has answered."""
         is_lease_seen = self.lease is not None and self.lease.is_held is not None
         return (
             self.syphon is not None
