@@ -92,7 +92,6 @@ class Preflight:
         self._unreachable: set[str] = set()
 
     async def run(self) -> PreflightReport:
-        """Look at everything."""
         endpoint = self._sides["primary"].endpoint
         count = self._options.backlog_queue_count
         self._note(judge_names(self._name, endpoint, count=count, entities=self._entities))

@@ -31,7 +31,6 @@ class Slots:
     first: float = 0.0
 
     def begins(self, number: float) -> float:
-        """When a slot begins."""
         return self.first + number * self.length
 
 

@@ -21,7 +21,6 @@ class Bar:
 
 
 def draw_bars(bars: Sequence[Bar], title: str) -> str:
-    """Bars below each other."""
     most = max((bar.value for bar in bars), default=0) or 1
     rows = [
         _row(bar.label, _mark(bar.value / most, bar.text, style=bar.style, title=bar.label)) for bar in bars

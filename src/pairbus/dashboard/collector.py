@@ -77,7 +77,6 @@ class SourceCollector:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Look, until the block ends."""
         tasks = [asyncio.create_task(watch.run()) for watch in self._watches]
         tasks.append(asyncio.create_task(self._publish()))
         try:
@@ -212,7 +211,6 @@ class SourceCollector:
         return {**value, "at": watch.reading.at, "error": watch.reading.error}
 
     def history(self) -> dict[str, Any]:
-        """What was, by pair."""
         now = self._clock.now()
         return {
             "at": now,

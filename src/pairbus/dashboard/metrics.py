@@ -92,7 +92,6 @@ FAMILIES = tuple(map(PageFamily.of, _MEANINGS, _MEANINGS.values()))
 
 
 def write_metrics(picture: Facts, readings: Readings) -> bytes:
-    """The text that Prometheus scrapes."""
     written: dict[str, list[str]] = {family.name: [] for family in FAMILIES}
     labels = {family.name: family.labels for family in FAMILIES}
     for row, values, number in _samples(picture, readings):

@@ -62,7 +62,6 @@ class OwnDrain:
         await self._tell(lambda syphon: syphon.resume())
 
     async def stop(self) -> None:
-        """End cleanly."""
         task = self._task
         if task is None or task.done():
             return

@@ -45,7 +45,6 @@ _VERDICT: Shape = {"is_clean": bool, "lost": int, "at": NUMBER, **{f"{name}?": i
 
 
 def pair_sources(pair: WatchedPair, watched: Watched, clock: Clock) -> Iterator[LookSource]:
-    """All sources of a pair."""
     pace = watched.pace
 
     def on_thread(name: str, every: float, function: Callable[[], Any]) -> LookSource:
@@ -74,7 +73,6 @@ def pair_sources(pair: WatchedPair, watched: Watched, clock: Clock) -> Iterator[
 
 
 def read_clients(state_dir: Path, *, now: float) -> list[dict[str, Any]]:
-    """What clients say of themselves."""
     names = ("pid", "host", "written_at", "is_stale", "status")  # `asdict` would copy thousands of entities
     found = read_status_files(status_dir(state_dir), now=now)
     return [{name: getattr(one, name) for name in names} for one in found]

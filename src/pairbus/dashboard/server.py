@@ -129,7 +129,6 @@ def _address(listening: socket.socket, how: Serving) -> str:
 
 
 async def serve_until_signal(watched: Watched, how: Serving, on_address: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -70,7 +70,6 @@ class Watch:
         self._poked.set()
 
     async def run(self) -> None:
-        """Look until cancelled."""
         while True:
             self._poked.clear()
             await self.look()

@@ -45,7 +45,6 @@ _LONGEST_LINE = 1024 * 1024
 
 
 def _parse_command(command: str) -> list[str]:
-    """The words of the command."""
     try:
         arguments = shlex.split(command)
     except ValueError as error:

@@ -81,7 +81,6 @@ class Recorder:
         return self._zero + self._offset
 
     def now(self) -> float:
-        """Seconds since the drill began."""
         return self._clock.monotonic() - self._zero
 
     def tell(self, text: str) -> None:
@@ -221,7 +220,6 @@ class Recorder:
     # -- sums
 
     def take_sample(self, *, moved: int, backlog: int, spooled: int) -> Sample:
-        """The sums at this moment."""
         tallies = self.tallies.values()
         sample = Sample(
             at=self.now(),

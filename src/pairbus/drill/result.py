@@ -143,7 +143,6 @@ class DrillVerdict:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is missing."""
         return self.lost == 0
 
 

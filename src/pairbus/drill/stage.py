@@ -86,7 +86,6 @@ class DrillStage:
         return step.duration
 
     async def heal(self) -> None:
-        """End all faults."""
         for side in (self.primary, self.secondary):
             await _aside(side.faults.clear)
 

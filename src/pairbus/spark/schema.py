@@ -22,5 +22,4 @@ def sql_type(column: RowColumn, *, moments: str = "double") -> str:
 
 
 def ddl_of(columns: Iterable[RowColumn], *, moments: str = "double") -> str:
-    """The columns as a schema."""
     return ", ".join(f"{column.name} {sql_type(column, moments=moments)}" for column in columns)

@@ -82,7 +82,6 @@ class ObjectStore:
             return f"put {name}" in self._running
 
     def read(self, name: str) -> bytes:
-        """The content of an object."""
         key = self._key(name)
 
         def take(files: Any) -> bytes:
@@ -95,7 +94,6 @@ class ObjectStore:
         return unpack(name, data)
 
     def list(self, kind: str) -> Mapping[str, int]:
-        """The objects of a kind with their sizes."""
         found: dict[str, int] = self._ask(f"list {kind}", lambda files: self._list(files, kind))
         return found
 
@@ -112,7 +110,6 @@ class ObjectStore:
         return dict(sorted(found.items()))
 
     def delete(self, name: str) -> None:
-        """Delete it; it may be gone already."""
         key = self._key(name)
         try:
             self._ask(f"delete {name}", lambda files: files.delete_file(key))

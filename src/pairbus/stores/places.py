@@ -55,7 +55,6 @@ class StoreUri:
         return f"{self.scheme}://{self.bucket}{at}/{self.path}".rstrip("/")
 
     def __truediv__(self, folder: str) -> StoreUri:
-        """The place below this one."""
         return replace(self, path=f"{self.path}/{folder}".lstrip("/"))
 
 
@@ -78,7 +77,6 @@ def write_uri(place: RecordPlace) -> str:
 
 
 def name_of(place: RecordPlace) -> str:
-    """The last part of it."""
     return place.path.rpartition("/")[2] if isinstance(place, StoreUri) else place.name
 
 

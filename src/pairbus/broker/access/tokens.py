@@ -46,11 +46,6 @@ _NO_POLICY: Final = Policy("none", secrets.token_urlsafe(32), frozenset({Claim.S
 EntityRules = Callable[[str], Iterable[Policy]]
 
 
-def _no_rules(path: str) -> Iterable[Policy]:
-    del path
-    return ()
-
-
 def check_token(
     token: object,
     *,
@@ -58,7 +53,7 @@ def check_token(
     now: float,
     policies: Policies,
     jwt_key: JwtKey | None = None,
-    rules: EntityRules = _no_rules,
+    rules: EntityRules = lambda path: (),
 ) -> Grant:
     """Check a token for the path of an entity, empty for the namespace; `rules` are the entity's own."""
     if not isinstance(token, str) or not token.isascii() or not 0 < len(token) <= MAX_TOKEN:
@@ -88,7 +83,7 @@ def check_authorization(
     policies: Policies,
     jwt_key: JwtKey | None = None,
     claim: Claim = Claim.MANAGE,
-    rules: EntityRules = _no_rules,
+    rules: EntityRules = lambda path: (),
 ) -> Grant:
     """Check the token of an HTTP request, which must give a claim."""
     if token is None:
@@ -108,17 +103,12 @@ def check_plain(response: object, *, policies: Policies) -> Grant:
     parts = bytes(response).split(b"\0")
     if len(parts) != 3:
         raise TokenRejected("MalformedToken: A PLAIN response has an identity, a policy's name and its key.")
-    policy = _find_policy(policies, parts[1].decode("utf-8", errors="replace"))
+    policy = policies.get(parts[1].decode("utf-8", errors="replace")) or _NO_POLICY
     if not hmac.compare_digest(parts[2], policy.key.encode("utf-8")):
         raise TokenRejected(
             "InvalidKey: The policy or its key is wrong. Compare them with the connection string."
         )
     return Grant(policy.claims, math.inf, "", policy.name)
-
-
-def _find_policy(policies: Policies, name: str) -> Policy:
-    found = policies.get(name)
-    return found if found is not None else _NO_POLICY
 
 
 def _check_signature(text: str, now: float, policies: Policies, rules: EntityRules) -> Grant:
@@ -130,7 +120,8 @@ def _check_signature(text: str, now: float, policies: Policies, rules: EntityRul
     signed = f"{fields['sr']}\n{fields['se']}".encode("ascii")
     # Not unquote_plus: a plus sign belongs to base64.
     given = unquote(fields["sig"]).encode("utf-8")
-    signers = [each for each in (*own, _find_policy(policies, name)) if _signs(each, signed, given)]
+    own.append(policies.get(name) or _NO_POLICY)
+    signers = [each for each in own if _signs(each, signed, given)]
     if not signers:
         raise TokenRejected(
             "InvalidSignature: The token has an invalid signature, or its policy does not exist."

@@ -118,7 +118,6 @@ class AdminHttp(asyncio.Protocol):
             self._advance()
 
     def abort(self) -> None:
-        """Drop the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -46,7 +46,6 @@ def draw_state_lane(axis: TimeAxis, spans: Sequence[StateSpan]) -> str:
 
 
 def draw_fault_lane(axis: TimeAxis, fault: FaultSpan) -> str:
-    """One thing that was broken."""
     lasted = write_seconds(fault.ends - fault.begins)
     where = f"{fault.namespace}, {fault.entity or 'the whole namespace'}"
     told = f"{fault.kind} at {where}, from {fault.begins:.1f} s, for {lasted}"

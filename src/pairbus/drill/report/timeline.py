@@ -33,7 +33,6 @@ _LOW_HEIGHT = 66
 
 
 def render_timeline(result: DrillResult) -> str:
-    """Everything that has a time."""
     if not (result.phases or result.states or result.samples):
         return ""
     axis = TimeAxis(find_end(result))

@@ -22,7 +22,6 @@ def write_seconds(seconds: float) -> str:
 
 
 def write_rate(rate: float) -> str:
-    """Messages a second."""
     return f"{rate:,.1f}/s" if 0 < rate < 9.95 else f"{rate:,.0f}/s"
 
 

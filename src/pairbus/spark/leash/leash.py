@@ -163,7 +163,6 @@ async def read_line(reader: asyncio.StreamReader) -> dict[str, Any] | None:
 
 
 def write_line(writer: asyncio.StreamWriter, value: Mapping[str, Any]) -> None:
-    """Write one line of JSON."""
     writer.write(json.dumps(value).encode() + b"\n")
 
 
@@ -277,7 +276,6 @@ class Leash:
 
     @property
     def order(self) -> Order:
-        """What was asked for."""
         return self._order
 
     @property
@@ -286,7 +284,6 @@ class Leash:
         return list(self._faults)
 
     def pumps(self) -> list[PumpSeen]:
-        """The pumps that are connected."""
         return self._call(lambda: sorted(held.seen for held in self._held))
 
     def progress(self) -> Progress:

@@ -299,7 +299,6 @@ class ControlFile:
             return
 
     def write(self, address: LeashAddress) -> None:
-        """Publish the address."""
         said = json.dumps({**address._asdict(), "pid": os.getpid()})
         # Not durably: it means nothing to a machine that was restarted.
         publish(self.path, said, mode=SECRET, durable=False)

@@ -71,7 +71,6 @@ PLAIN_COLUMNS = tuple(name for name, column in COLUMNS.items() if column.set_by 
 
 
 def ddl_of_messages(names: tuple[str, ...]) -> str:
-    """Spark's schema of these columns."""
     return ", ".join(f"`{name}` {COLUMNS[name].sql_type}" for name in names)
 
 

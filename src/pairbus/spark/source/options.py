@@ -241,7 +241,6 @@ class SourceSettings:
 
     @property
     def secondary_side(self) -> Side:
-        """The secondary of a pair."""
         return Side(env=self["secondary"], ca_file=self["caFile"])
 
     # -- what follows from several of them
@@ -259,7 +258,6 @@ class SourceSettings:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that there are."""
         return self["columns"] or (tuple(COLUMNS) if self.is_wrapped else PLAIN_COLUMNS)
 
     @property

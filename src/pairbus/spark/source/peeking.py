@@ -38,7 +38,6 @@ class PatientSource:
         self._timeout = timeout
 
     async def peek(self, from_number: int, limit: int, *, with_bodies: bool) -> list[bytes]:
-        """Messages from a number on."""
         return await patiently(
             lambda: self.source.peek_payloads(from_number, limit, with_bodies=with_bodies),
             timeout=self._timeout,

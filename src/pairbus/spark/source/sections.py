@@ -39,7 +39,6 @@ class PageSections(NamedTuple):
 
 
 def cut_page(payloads: Sequence[bytes]) -> PageSections:
-    """The sections of messages."""
     if not payloads:
         return PageSections((), (), (), (), ())
     found = _cut_alike(payloads, cut(payloads[0]))
@@ -71,7 +70,6 @@ def _opening(section: bytes) -> bytes:
 
 
 def cut(payload: bytes) -> Cut:
-    """The sections of a message."""
     found: list[bytes] = []
     at, size = 0, len(payload)
     head = payload[:4]

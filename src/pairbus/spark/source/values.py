@@ -46,7 +46,6 @@ class UnreadableValue(ConfigurationError):
 
 
 def moment_of(milliseconds: int) -> str:
-    """A moment as text."""
     try:
         moment = _EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
