@@ -70,6 +70,14 @@ async def test_a_receipt_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert list(read_receipts(closed_segments(tmp_path, KIND)).values()) == [plain, odd]
 
 
+async def test_a_receipt_on_the_disk_has_every_column(tmp_path: Path) -> None:
+    log = ReceiptLog(tmp_path)
+    await log.append([receipt(1)])
+    await log.close()
+    (row,) = read_receipts(closed_segments(tmp_path, KIND)).values()
+    assert list(row) == list(Receipt.__annotations__), "give it its place in `_encode` of ledger/receipts.py"
+
+
 async def test_rows_are_durable_before_the_segment_is_closed(tmp_path: Path) -> None:
     log = ReceiptLog(tmp_path)
     await log.append([receipt(1)])
