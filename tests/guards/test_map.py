@@ -50,3 +50,14 @@ def test_every_place_that_is_named_exists() -> None:
     places = [place for cell in cells for place in re.findall(r"`([\w/]+(?:\.py)?)`", cell) if "/" in place]
     assert places
     assert [place for place in places if not (PACKAGE / place).exists()] == []
+
+
+def test_every_word_of_the_glossary_is_spoken_where_it_sends_its_reader() -> None:
+    missing = []
+    for words, _, where in table("Glossary"):
+        places = [PACKAGE / place for place in re.findall(r"`([\w/]+(?:\.py)?)`", where)]
+        files = [file for place in places for file in ([place] if place.is_file() else place.glob("*.py"))]
+        spoken = re.sub(r"[\s_]", "", "".join(file.read_text(encoding="utf-8") for file in files)).lower()
+        plain = [re.sub(r"^to | of a \w+$| ", "", word) for word in words.split(", ") if places]
+        missing += [word for word in plain if word not in spoken]
+    assert missing == []
