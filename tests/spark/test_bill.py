@@ -153,7 +153,7 @@ def reference(records: Path) -> Report:
 
 
 def on_spark(spark: Any, records: Path, **options: Any) -> Report:
-    return bill_ledger(spark, records, SHEET, now=NOW, terms=TERMS, system=SYSTEM, **options).report
+    return bill_ledger(lambda: spark, records, SHEET, now=NOW, terms=TERMS, system=SYSTEM, **options).report
 
 
 @pytest.fixture(scope="module")
@@ -201,9 +201,8 @@ def test_objects_of_a_store_are_billed_the_same(spark: Any, expected: Report, mo
         lines = "".join(json.dumps(row) + "\n" for row in some) + ("torn" if number == 1 else "")
         open_store(place).put(f"{KIND}-{int(FIRST * 1000):013d}-{number:032x}.jsonl", lines.encode())
     for _ in range(2):
-        assert bill_ledger(spark, place, SHEET, now=NOW, terms=TERMS, system=SYSTEM).report.to_dict() == (
-            expected.to_dict()
-        )
+        found = bill_ledger(lambda: spark, place, SHEET, now=NOW, terms=TERMS, system=SYSTEM).report
+        assert found.to_dict() == expected.to_dict()
 
 
 @pytest.mark.long
@@ -214,7 +213,7 @@ def test_what_comes_late_or_twice_is_counted_once(spark: Any, expected: Report, 
     early = [row for row in rows if row not in late]
     write(records, early, torn=True)
     shutil.copytree(records, kept)
-    assert take_segments(spark, records, now=NOW).segments == 1
+    assert take_segments(lambda: spark, records, now=NOW).segments == 1
     assert closed_segments(records, KIND) == []
     write(records, late)
     for path in kept.iterdir():  # a backup that somebody put back
@@ -235,7 +234,7 @@ def test_a_report_beside_one_that_takes_segments_in_misses_no_day(
     records = tmp_path / "records"
     rows = [*ROWS, *BAD]
     write(records, rows[::2], torn=True)
-    take_segments(spark, records, now=NOW)
+    take_segments(lambda: spark, records, now=NOW)
     late = iter([rows[1::2]])
     opened = LedgerTable.open
 
@@ -243,7 +242,7 @@ def test_a_report_beside_one_that_takes_segments_in_misses_no_day(
         ledger = opened(*given, **options)
         for some in late:
             write(records, some)
-            take_segments(spark, records, now=NOW)
+            take_segments(lambda: spark, records, now=NOW)
         return ledger
 
     monkeypatch.setattr(LedgerTable, "open", open_beside_another)
@@ -256,7 +255,7 @@ def test_days_that_are_written_anew_when_they_have_just_been_listed_are_read_ane
     """They have no brief any more, nor anything else, and are no days of version 0.1.0."""
     records = tmp_path / "records"
     write(records, [*ROWS, *BAD], torn=True)
-    take_segments(spark, records, now=NOW)
+    take_segments(lambda: spark, records, now=NOW)
 
     def list_beside_another(place: RecordPlace) -> list[Path]:
         found = day_directories(place)
@@ -297,6 +296,15 @@ def test_the_command_writes_a_page_and_prints_the_sums(
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "Billed operations over time" in page
     assert (out / "lines.csv").exists()
+
+    def start_none(**_: Any) -> Any:
+        raise AssertionError("there is nothing for Spark to do")
+
+    monkeypatch.setattr(pairbus.spark, "open_session", start_none)
+    assert main(arguments) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again == {**shown, "taken_in": {"segments": 0, "adopted": 0, "days": []}}
+    assert (out / "report.html").exists()
 
 
 @pytest.mark.parametrize(

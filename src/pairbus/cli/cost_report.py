@@ -6,9 +6,11 @@ import re
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -82,7 +84,7 @@ def report_command(
     master: str | None,
     as_json: bool,
 ) -> int:
-    """Bill what clients and syphon did, by stage, entity and outage, with Spark.
+    """Bill what clients and syphon did, by stage, entity and outage.
 
     It writes a page that opens offline, and the lines as CSV and Parquet. Run it as often as you like: what
     was taken in before is not counted twice. Exit code 1: the newest month costs more than the budget.
@@ -100,15 +102,18 @@ def report_command(
     from pairbus.spark.operations import bill_settings, is_small
 
     now = time.time()
-    spark = open_session(
-        master=master, app_name="pairbus-cost", is_short=is_small(place), settings=bill_settings(place)
-    )
-    try:
+    with ExitStack() as opened:
+
+        @cache
+        def open_spark() -> Any:
+            settings, is_short = bill_settings(place), is_small(place)
+            spark = open_session(master=master, app_name="pairbus-cost", is_short=is_short, settings=settings)
+            opened.callback(spark.stop)
+            return spark
+
         run = bill_ledger(
-            spark, place, sheet, now=now, terms=terms, system=system, month=month, out=out.absolute()
+            open_spark, place, sheet, now=now, terms=terms, system=system, month=month, out=out.absolute()
         )
-    finally:
-        spark.stop()
     _tell_unknown(terms, run.report)
     out.mkdir(parents=True, exist_ok=True)
     page = out / _PAGE

@@ -14,7 +14,7 @@ Rules
 6. Operations whose outcome is unknown are counted beside, and not priced; bytes are of the others.
 7. Without a pair there would be what clients do at the primary, and what follows from that.
 
-`make_bill` carries them out in memory, `pairbus.spark.bill` on a cluster. What they say of one row is asked
+`make_bill` carries them out in memory, `pairbus.spark.bill` on columns. What they say of one row is asked
 of the same functions by both, since a number and a column of numbers multiply alike.
 """
 

@@ -71,7 +71,7 @@ class SparkEngine:
 
     async def bill(self, sheet: PriceSheet, terms: BillTerms, *, now: float) -> Report:
         run = await self._run(
-            lambda session: bill_ledger(session, self._records, sheet, now=now, terms=terms)
+            lambda session: bill_ledger(lambda: session, self._records, sheet, now=now, terms=terms)
         )
         return run.report
 

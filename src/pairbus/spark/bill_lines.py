@@ -1,7 +1,7 @@
 """The lines of a bill, priced and summed up while they pass: by Arrow in the driver, some at a time.
 
-1. A month has its price when all its units are known. So lines are read twice: for units and hours alone, and
-   then whole.
+1. A month has its price when all its units are known. So lines are passed through twice: for units and hours
+   alone, and then whole.
 2. Money is decimal all the way: a number of units by a price of eighteen decimals, which fits 38 digits.
 3. What is kept in memory is sums, by the ways that people ask for, and hours.
 """
@@ -38,25 +38,25 @@ from pairbus.cost.sheet import PriceSheet
 from pairbus.plumbing.files import drafted, publish_directory
 from pairbus.stages import Stage
 
-#: What a line is of, and what is summed up in it before it is priced.
+#: What a line is of.
 KEY = ("pair", "namespace", "entity", "stage", "role", "hour", "outage", "derived")
-NUMBERS = SUMS[:-1]
 # Products are reckoned with room to spare, so that each is exact; what would not fit a cost is an error.
 _NUMBER, _PRICE, _COST = pa.decimal256(19, 0), pa.decimal256(38, 18), pa.decimal128(38, 18)
 _CROSSING, _STORED, _PLAIN = (
     pa.array(sorted(stage.value for stage in some)) for some in (CROSSING, STORED, PLAIN)
 )
 _AT_ONCE = 100_000
-_SCHEMA = pa.schema(
+#: Lines before they are priced.
+DRAFT = pa.schema(
     [
         *((name, pa.string()) for name in ("pair", "namespace", "entity", "stage", "role")),
         ("hour", pa.int64()),
         ("outage", pa.string()),
         ("derived", pa.bool_()),
-        *((name, pa.int64()) for name in NUMBERS),
-        ("cost", _COST),
+        *((name, pa.int64()) for name in SUMS[:-1]),
     ]
 )
+_SCHEMA = DRAFT.append(pa.field("cost", _COST))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ class BillLines:
     _units: Mapping[tuple[int, str], int]
 
     @classmethod
-    def price(cls, draft: Path, sheet: PriceSheet, *, same_region: bool, out: Path | None) -> BillLines:
-        """Price lines that lie as Parquet in a directory. With `out` they are written there, too."""
+    def price(cls, draft: pa.Table, sheet: PriceSheet, *, same_region: bool, out: Path | None) -> BillLines:
+        """Price lines. With `out` they are written there, too."""
         by_hour = _by_hour(draft)
         months = price_months(measure_months(by_hour), sheet, same_region=same_region)
         sums = _Sums()
-        lines = map(sums.add, (_price(some, months) for some in _read(draft)))
+        lines = map(sums.add, (_price(some, months) for some in _cut(draft)))
         if out is not None:
             _write(lines, out)
         deque(lines, maxlen=0)
@@ -90,15 +90,13 @@ class BillLines:
         return [Tick(*key, ticks[key]) for key in sorted(ticks)]
 
 
-def _read(draft: Path, columns: list[str] | None = None) -> Iterator[pa.Table]:
-    for file in sorted(draft.glob("*.parquet")):
-        for batch in parquet.ParquetFile(file).iter_batches(_AT_ONCE, columns=columns):
-            yield pa.Table.from_batches([batch])
+def _cut(draft: pa.Table) -> Iterator[pa.Table]:
+    return (draft.slice(place, _AT_ONCE) for place in range(0, draft.num_rows, _AT_ONCE))
 
 
-def _by_hour(draft: Path) -> dict[int, Amounts]:
+def _by_hour(draft: pa.Table) -> dict[int, Amounts]:
     found: dict[int, Amounts] = {}
-    for lines in _read(draft, ["stage", "role", "hour", "units", "bytes"]):
+    for lines in _cut(draft):
         for (hour,), numbers in _add_up(_measure(lines), ["hour"], Amounts._fields):
             found[hour] = found.get(hour, Amounts()).plus(Amounts(*numbers))
     return found
@@ -178,6 +176,7 @@ class _Sums:
 
 def _write(lines: Iterable[pa.Table], out: Path) -> None:
     """Put the lines there, whole or not at all."""
+    out.mkdir(parents=True, exist_ok=True)
     fresh, final = out / ".lines.parquet", out / "lines.parquet"
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir()

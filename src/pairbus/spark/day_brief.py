@@ -39,10 +39,11 @@ AHEAD = "ahead"
 _HOUR, _DAY = 3600, 86_400
 _LARGEST = 2**63 - 1
 _PLACE = ("pair", "role", "namespace", "entity", "stage", "kind", "outage")
-_NUMBERS = ("count", "units", "unknown", "bytes")
+#: What is summed up.
+NUMBERS = ("count", "units", "unknown", "bytes")
 #: What sums and marks are made of. `slot` is the beginning of an hour, or of a minute.
 SUMS = pa.schema(
-    [*((name, pa.string()) for name in _PLACE), *((name, pa.int64()) for name in ("slot", *_NUMBERS))]
+    [*((name, pa.string()) for name in _PLACE), *((name, pa.int64()) for name in ("slot", *NUMBERS))]
 )
 MARKS = pa.schema(
     [
@@ -54,7 +55,7 @@ MARKS = pa.schema(
 USAGE = pa.schema(
     [
         *((name, pa.string()) for name in _PLACE),
-        *((name, pa.int64()) for name in ("hour", *_NUMBERS)),
+        *((name, pa.int64()) for name in ("hour", *NUMBERS)),
     ]
 )
 #: The columns of rows that a brief is made of.
@@ -93,7 +94,7 @@ def brief_of(rows: pa.Table, *, now: float) -> Brief:
         _as_marks(rows.filter(is_mark)),
         _as_marks(pa.table({"at": moment.filter(is_ahead)}), row=AHEAD),
         # They are of the month that they are of; no more is asked of them.
-        _as_marks(pa.table({"at": _begin(moment.filter(pc.invert(is_sound)), _DAY)}), row="bad"),
+        _as_marks(pa.table({"at": begin_of(moment.filter(pc.invert(is_sound)), _DAY)}), row="bad"),
     ]
     sums = _slots(rows.filter(is_operation), now=now)
     return Brief(sums, _reduce_marks(pa.concat_tables(found), now=now))
@@ -102,7 +103,7 @@ def brief_of(rows: pa.Table, *, now: float) -> Brief:
 def join_briefs(briefs: Sequence[Brief], *, now: float) -> Brief:
     """Rule 5."""
     sums, marks = zip(*briefs, strict=True)
-    return Brief(_add_up(pa.concat_tables(sums), SUMS), _reduce_marks(pa.concat_tables(marks), now=now))
+    return Brief(add_up(pa.concat_tables(sums), SUMS), _reduce_marks(pa.concat_tables(marks), now=now))
 
 
 def attribute(sums: pa.Table, book: OutageBook) -> pa.Table:
@@ -115,8 +116,8 @@ def attribute(sums: pa.Table, book: OutageBook) -> pa.Table:
     # Arrow takes a mask in one piece only.
     named = pc.replace_with_mask(named, is_moved.combine_chunks(), pa.array(by_time, pa.string()))
     columns = {**{name: sums[name] for name in USAGE.names if name in sums.column_names}, "outage": named}
-    columns["hour"] = _begin(sums["slot"], _HOUR)
-    return _add_up(pa.table(columns), USAGE)
+    columns["hour"] = begin_of(sums["slot"], _HOUR)
+    return add_up(pa.table(columns), USAGE)
 
 
 def uses_of(sums: pa.Table) -> list[SlotUse]:
@@ -174,14 +175,16 @@ def read_marks(directory: Path) -> pa.Table:
     return _read(directory.glob(f"{_MARKS_FILE}-*"), MARKS)
 
 
+def read_rows(directory: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """The rows of a day, some at a time."""
+    for file in sorted(directory.glob("*.parquet")):
+        for batch in parquet.ParquetFile(file).iter_batches(_ROWS_AT_ONCE, columns=list(columns)):
+            yield pa.Table.from_batches([batch])
+
+
 def brief_directory(directory: Path, *, now: float) -> Brief:
     """The brief of the rows that lie there."""
-    briefs = [
-        brief_of(pa.Table.from_batches([batch]), now=now)
-        for file in sorted(directory.glob("*.parquet"))
-        for batch in parquet.ParquetFile(file).iter_batches(_ROWS_AT_ONCE, columns=NEEDED)
-    ]
-    return join_briefs(briefs, now=now)
+    return join_briefs([brief_of(rows, now=now) for rows in read_rows(directory, NEEDED)], now=now)
 
 
 def _read(files: Iterable[Path], schema: pa.Schema) -> pa.Table:
@@ -190,7 +193,7 @@ def _read(files: Iterable[Path], schema: pa.Schema) -> pa.Table:
     )
 
 
-def _begin(moments: pa.ChunkedArray, step: int) -> pa.ChunkedArray:
+def begin_of(moments: pa.ChunkedArray, step: int) -> pa.ChunkedArray:
     """When the step begins that each moment is in, of those after 1970."""
     whole = pc.divide(pc.cast(moments, pa.int64(), safe=False), step)
     return pc.cast(pc.multiply(whole, step), moments.type)
@@ -205,22 +208,22 @@ def _slots(operations: pa.Table, *, now: float) -> pa.Table:
     minute = operations["minute"]
     by_minute = pc.or_(_is_moving(operations), pc.greater(minute, int(latest_at(now))))
     columns = {name: operations[name] for name in (*_PLACE, "count", "unknown", "bytes")}
-    columns["slot"] = pc.if_else(by_minute, minute, _begin(minute, _HOUR))
+    columns["slot"] = pc.if_else(by_minute, minute, begin_of(minute, _HOUR))
     columns["units"] = pc.multiply(operations["count"], operations["size_class"])
-    return _add_up(pa.table(columns), SUMS)
+    return add_up(pa.table(columns), SUMS)
 
 
-def _add_up(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def add_up(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """One row for each key: what is not a number of the schema."""
-    keys = [name for name in schema.names if name not in _NUMBERS]
+    keys = [name for name in schema.names if name not in NUMBERS]
     _refuse_overflow(rows)
-    summed = rows.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in _NUMBERS])
-    return summed.rename_columns({f"{name}_sum": name for name in _NUMBERS}).select(schema.names)
+    summed = rows.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in NUMBERS])
+    return summed.rename_columns({f"{name}_sum": name for name in NUMBERS}).select(schema.names)
 
 
 def _refuse_overflow(rows: pa.Table) -> None:
     """Arrow's sums wrap around without a word. Whole sums are only reckoned where they may be too large."""
-    for name in _NUMBERS:
+    for name in NUMBERS:
         largest = pc.max(rows[name]).as_py() or 0
         if largest * rows.num_rows <= _LARGEST:
             continue

@@ -5,28 +5,41 @@ Days of version 0.1.0 and objects of a store have no brief: their rows are summe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pairbus.cost.outages import OutageBook
-from pairbus.ledger.operations import EARLIEST, is_dated, latest_at
+from pairbus.ledger.operations import EARLIEST, latest_at
 from pairbus.stores.places import RecordPlace
 
-from .day_brief import MARKS, NEEDED, USAGE, attribute, brief_of, has_brief, read_marks, read_sums
-from .objects import ArrowBatches, first_cells
-from .operations import day_directories, load_days, load_objects, most_tasks
+from .day_brief import (
+    MARKS,
+    NEEDED,
+    NUMBERS,
+    USAGE,
+    attribute,
+    begin_of,
+    brief_of,
+    has_brief,
+    read_marks,
+    read_rows,
+    read_sums,
+)
+from .objects import ArrowBatches
+from .operations import OpenSpark, day_directories, load_days, load_objects
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame
+
+_TICKED = ("row", "minute", "stage", "count", "size_class")
+_TICKS = pa.schema([("at", pa.int64()), ("stage", pa.string()), ("units", pa.int64())])
 
 
 class BillSpan(NamedTuple):
@@ -53,7 +66,7 @@ class BillSpan(NamedTuple):
 class LedgerTable(NamedTuple):
     """Days that have a brief, and all other rows."""
 
-    spark: SparkSession
+    open_spark: OpenSpark
     records: RecordPlace
     days: list[Path]
     #: Days that have no brief.
@@ -64,18 +77,19 @@ class LedgerTable(NamedTuple):
     rows: DataFrame | None = None
 
     @classmethod
-    def open(cls, spark: SparkSession, records: RecordPlace, *, now: float) -> LedgerTable:
+    def open(cls, open_spark: OpenSpark, records: RecordPlace, *, now: float) -> LedgerTable:
         """List all that was taken in."""
         days = day_directories(records)
         brief = [day for day in days if has_brief(day)]
         rest = [day for day in days if day not in brief]
-        return cls(spark, records, brief, rest, now)
+        return cls(open_spark, records, brief, rest, now)
 
     def load(self) -> LedgerTable:
         """The same with its rows. Not while it is listed: Spark's error for a day that is gone is its own."""
-        spark, place = self.spark, self.records
-        rows = load_days(spark, self.rest) if isinstance(place, Path) else load_objects(spark, place)
-        return self._replace(rows=rows)
+        place = self.records
+        if isinstance(place, Path):
+            return self._replace(rows=load_days(self.open_spark, self.rest))
+        return self._replace(rows=load_objects(self.open_spark(), place))
 
     def are_there(self) -> bool:
         """Whether no day of it has been removed, or replaced."""
@@ -93,34 +107,51 @@ class LedgerTable(NamedTuple):
             found.append(briefs.toArrow().cast(MARKS))
         return pa.concat_tables([MARKS.empty_table(), *found])
 
-    def usage(self, book: OutageBook, span: BillSpan) -> DataFrame:
-        """Operations of a time, as `USAGE` has them. Those of one key are to be added up."""
-        days, now = self.days, self.now
-        since, until = max(EARLIEST, span.since), min(int(latest_at(now)), span.before - 1)
+    def usage(self, book: OutageBook, span: BillSpan) -> Iterator[pa.Table]:
+        """Operations of a time, as `USAGE` has them, day by day; what has no brief comes in one piece."""
+        now, dated = self.now, self._dated(span)
 
         def attributed(sums: pa.Table) -> pa.Table:
-            is_in = pc.and_(pc.greater_equal(sums["slot"], since), pc.less_equal(sums["slot"], until))
-            return attribute(sums.filter(is_in), book)
+            return attribute(dated(sums, "slot"), book)
 
-        def read(batches: ArrowBatches) -> ArrowBatches:
-            for number in first_cells(batches):
-                yield from attributed(read_sums(days[number])).to_batches()
+        for day in self.days:
+            yield attributed(read_sums(day))
+        if self.rows is not None:
+            rest = _map(
+                self.rows.select(NEEDED), lambda rows: attributed(brief_of(rows, now=now).sums), USAGE
+            )
+            keys = [name for name in USAGE.names if name not in NUMBERS]
+            summed = rest.groupBy(*keys).agg(*(F.sum(name).alias(name) for name in NUMBERS))
+            yield summed.toArrow().cast(USAGE)
 
-        tasks = max(1, most_tasks(self.spark, len(days)))
-        usage = self.spark.range(0, len(days), 1, tasks).mapInArrow(read, from_arrow_schema(USAGE))
-        if self.rows is None:
-            return usage
-        rest = _map(self.rows.select(NEEDED), lambda rows: attributed(brief_of(rows, now=now).sums), USAGE)
-        return usage.unionByName(rest)
+    def ticks(self, span: BillSpan, step: int) -> pa.Table:
+        """Units of a time, by steps and stages: `at`, `stage`, `units`."""
+        dated = self._dated(span)
 
-    def minutes(self, span: BillSpan) -> DataFrame:
-        """Operations of a time, row by row: `minute`, `stage` and `units`."""
-        parts = [rows for rows in (load_days(self.spark, self.days), self.rows) if rows is not None]
-        rows = reduce(DataFrame.unionByName, parts)
-        minute = F.col("minute")
-        is_in = is_dated(minute, now=self.now) & (minute >= span.since) & (minute < span.before)
-        units = (F.col("count") * F.col("size_class")).alias("units")
-        return rows.where("row = 'operation'").where(is_in).select("minute", "stage", units)
+        def tick(rows: pa.Table) -> pa.Table:
+            done = dated(rows.filter(pc.equal(rows["row"], "operation")), "minute")
+            units = pc.multiply(done["count"], done["size_class"])
+            return _add_ticks(pa.table([begin_of(done["minute"], step), done["stage"], units], schema=_TICKS))
+
+        found = [tick(rows) for day in self.days for rows in read_rows(day, _TICKED)]
+        if self.rows is not None:
+            found.append(_map(self.rows.select(*_TICKED), tick, _TICKS).toArrow().cast(_TICKS))
+        return _add_ticks(pa.concat_tables(found))
+
+    def _dated(self, span: BillSpan) -> Callable[[pa.Table, str], pa.Table]:
+        """What leaves of a table the rows of a time, by this column, that can be of it."""
+        since, until = max(EARLIEST, span.since), min(int(latest_at(self.now)), span.before - 1)
+
+        def dated(rows: pa.Table, column: str) -> pa.Table:
+            moment = rows[column]
+            return rows.filter(pc.and_(pc.greater_equal(moment, since), pc.less_equal(moment, until)))
+
+        return dated
+
+
+def _add_ticks(ticks: pa.Table) -> pa.Table:
+    summed = ticks.group_by(["at", "stage"], use_threads=False).aggregate([("units", "sum")])
+    return summed.rename_columns({"units_sum": "units"}).select(_TICKS.names)
 
 
 def _map(rows: DataFrame, act: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> DataFrame:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +44,7 @@ from .segment_rows import COLUMNS, parse_segment, split_days
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+OpenSpark = Callable[[], "SparkSession"]
 _TABLE_DDL = f"{ddl_of(COLUMNS.values())}, raw string"
 # Some 300,000 rows.
 _SMALL = 100 << 20
@@ -77,9 +78,9 @@ def day_directories(records: RecordPlace) -> list[Path]:
     return [] if isinstance(records, StoreUri) else [path for path, _ in newest_days(records).values()]
 
 
-def load_days(spark: SparkSession, days: Sequence[Path]) -> DataFrame | None:
+def load_days(open_spark: OpenSpark, days: Sequence[Path]) -> DataFrame | None:
     """The rows of days; None if there are none."""
-    return spark.read.schema(_TABLE_DDL).parquet(*map(literal, days)) if days else None
+    return open_spark().read.schema(_TABLE_DDL).parquet(*map(literal, days)) if days else None
 
 
 def load_objects(spark: SparkSession, place: StoreUri) -> DataFrame | None:
@@ -107,7 +108,7 @@ def read_operations(spark: SparkSession, records: RecordPlace, *, now: float) ->
     if isinstance(records, StoreUri):
         segments, table = [], load_objects(spark, records)
     else:  # in this order: what is no segment any more is in its day then
-        segments, table = closed_segments(records, KIND), load_days(spark, day_directories(records))
+        segments, table = closed_segments(records, KIND), load_days(lambda: spark, day_directories(records))
     rows = spark.createDataFrame([], _TABLE_DDL)
     if table is not None:
         rows = rows.unionByName(table)
@@ -117,7 +118,7 @@ def read_operations(spark: SparkSession, records: RecordPlace, *, now: float) ->
     return _once(_with_day(rows)).drop("day").withColumn("row", judged)
 
 
-def take_segments(spark: SparkSession, records: RecordPlace, *, now: float) -> SegmentIntake:
+def take_segments(open_spark: OpenSpark, records: RecordPlace, *, now: float) -> SegmentIntake:
     """Take all closed segments into the table."""
     if isinstance(records, StoreUri) or not records.is_dir():
         return SegmentIntake()
@@ -128,7 +129,7 @@ def take_segments(spark: SparkSession, records: RecordPlace, *, now: float) -> S
         segments = closed_segments(records, KIND)
         if not segments:
             return SegmentIntake(adopted=adopted)
-        days = _write_days(spark, records, segments, now=now)
+        days = _write_days(open_spark(), records, segments, now=now)
         for path in segments:
             path.unlink()
         return SegmentIntake(segments=len(segments), adopted=adopted, days=days)
