@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -122,3 +123,24 @@ async def test_a_busy_broker_is_asked_again(aio_bus: Bus) -> None:
         assert aio_bus.namespace.count(OperationKind.SEND_REFUSED) == 4
         aio_bus.pass_time(31)
         await sender.send_messages(ServiceBusMessage("in time"))
+
+
+async def test_headers_of_more_than_64_kilobytes_are_refused_on_every_way(aio_bus: Bus) -> None:
+    aio_bus.namespace.create_queue("orders")
+
+    def long() -> ServiceBusMessage:
+        return ServiceBusMessage("body", application_properties={f"{n}": "x" * 30_000 for n in range(3)})
+
+    later = datetime.now(UTC) + timedelta(hours=1)
+    async with aio_bus.client.get_queue_sender("orders") as sender:
+        await open_management(sender)
+        for send, *arguments in (
+            (sender.send_messages, long()),
+            (sender.send_messages, [ServiceBusMessage("short"), long()]),
+            (sender.schedule_messages, long(), later),
+        ):
+            with pytest.raises(ServiceBusError, match=r"unable to process the request.* 65536 ") as caught:
+                await send(*arguments)
+            assert type(caught.value) is ServiceBusError
+            assert aio_bus.namespace.message_count("orders") == 0
+        await sender.send_messages(ServiceBusMessage("short"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from pairbus import conditions
+from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.settings import (
@@ -82,6 +84,49 @@ def test_a_full_queue_takes_nothing_until_there_is_room() -> None:
     assert orders.dead_letters is not None
     orders.dead_letters.receive(1, START, delete=True)
     space.send("orders", [message()], START)
+
+
+WAYS_IN: dict[str, Callable[[Namespace, list[Incoming]], object]] = {
+    "send": lambda space, messages: space.send("orders", messages, START),
+    "schedule": lambda space, messages: space.schedule("orders", messages, START),
+    "transaction": lambda space, messages: space.node("orders").check_arrival(messages, START, before=0),
+    "topic": lambda space, messages: space.send("news", messages, START),
+}
+LONG_HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "one property": ("32769", {"properties": {"stack": "x" * 32_769}}),
+    "one of several bytes a character": ("32770", {"properties": {"stack": "ä" * 16_385}}),
+    "one of bytes": ("32769", {"properties": {"stack": b"x" * 32_769}}),
+    "a subject": ("32769", {"subject": "x" * 32_769}),
+    "all properties": ("65536", {"properties": {str(number): "x" * 22_000 for number in range(3)}}),
+    "annotations too": ("65536", {"annotations": {f"x-{number}": "x" * 30_000 for number in range(3)}}),
+}
+
+
+@pytest.mark.parametrize("headers", LONG_HEADERS)
+@pytest.mark.parametrize("way", WAYS_IN)
+def test_a_property_has_32_kilobytes_and_all_headers_64(way: str, headers: str) -> None:
+    """In the service's words, as users report them: it calls this an error of its own."""
+    space, orders = queue()
+    space.create_topic("news", None, START)
+    text, fields = LONG_HEADERS[headers]
+    space.take_events()
+    for messages in ([message(**fields)], [message(), message(**fields)]):
+        with refused(conditions.INTERNAL_ERROR, text="The service was unable to process the request"):
+            WAYS_IN[way](space, messages)
+        with refused(conditions.INTERNAL_ERROR, text=text):
+            WAYS_IN[way](space, messages)
+    assert not space.node("orders").send_run([message(), message(**fields)], START)
+    assert orders.counts().total == 0
+    assert space.take_events() == []
+
+
+@pytest.mark.parametrize("way", WAYS_IN)
+def test_long_headers_that_fit(way: str) -> None:
+    space, _ = queue()
+    space.create_topic("news", None, START)
+    longest = {"a": "x" * 32_768, "b": "x" * 32_000}
+    WAYS_IN[way](space, [message(b"x" * 150_000, properties=longest)])
+    WAYS_IN[way](space, [message(b"x" * 200_000), message(b"x", subject="x" * 32_768)])
 
 
 SEND, RECEIVE = "sending", "receiving"

@@ -25,7 +25,16 @@ _FEW: Final = 64
 class Admission:
     """The rules for messages that come into one entity."""
 
-    __slots__ = ("_largest", "_limits", "_needs_session", "_next_token", "_path", "_space", "_time_to_live")
+    __slots__ = (
+        "_largest",
+        "_limits",
+        "_longest",
+        "_needs_session",
+        "_next_token",
+        "_path",
+        "_space",
+        "_time_to_live",
+    )
 
     def __init__(self, context: Context, path: str, space: Space) -> None:
         self._path = path
@@ -33,6 +42,8 @@ class Admission:
         self._next_token = context.next_token
         self._space = space
         self._largest = limits.max_message_size
+        # A message that is no longer than this has neither too long a property nor too long headers.
+        self._longest = min(self._largest, limits.max_property_size)
         self._needs_session = False
         self._time_to_live: float | None = None
 
@@ -44,6 +55,7 @@ class Admission:
         if isinstance(settings, QueueSettings | TopicSettings):
             kilobytes = settings.max_message_size_in_kilobytes
             self._largest = self._limits.max_message_size if kilobytes is None else kilobytes * _KILOBYTE
+            self._longest = min(self._largest, self._limits.max_property_size)
 
     def admit(self, messages: Sequence[Incoming]) -> None:
         """Raise Refused unless all of them may come in together; give an id to whoever has none."""
@@ -51,6 +63,8 @@ class Admission:
         for few in slices(messages, _FEW):
             for incoming in few:
                 self.check_one(incoming)
+                if incoming.size > self._longest:
+                    self._check_headers(incoming)
                 total += incoming.size
         if len(messages) > 1 and total > self.largest_batch:
             raise _too_large(total, self._limits.max_batch_size, "batch")
@@ -67,13 +81,13 @@ class Admission:
         """Whether each of these may come in and needs nothing else, and they have at most so many bytes; if
         so, all of them get an id.
         """
-        largest, limit, total = self._largest, self._limits.max_identifier, 0
+        longest, limit, total = self._longest, self._limits.max_identifier, 0
         has_ids = True
         for few in slices(messages, _FEW):
             for incoming in few:
                 size, session_id, message_id = incoming.size, incoming.session_id, incoming.message_id
                 total += size
-                if size > largest or incoming.is_ping or incoming.scheduled_for is not None:
+                if size > longest or incoming.is_ping or incoming.scheduled_for is not None:
                     return False
                 if self._needs_session if session_id is None else len(session_id) > limit:
                     return False
@@ -114,6 +128,17 @@ class Admission:
                 f"The message id has {len(message_id)} characters; it may have {limit} at most."
             )
 
+    def _check_headers(self, message: Incoming) -> None:
+        """Raise Refused if all that comes before the body is too long, or a single property is."""
+        size, limit, longest = message.header_size, self._limits.max_header_size, self._longest
+        if size > limit:
+            raise _headers_too_long(f"The headers of the message have {size} bytes; all may have {limit}")
+        if size > longest:
+            for value in (*message.sections.property_values, *message.application_properties.values()):
+                length = len(value.encode()) if isinstance(value, str) else _length(value)
+                if length > longest:
+                    raise _headers_too_long(f"A property has {length} bytes; each may have {longest}")
+
     def check_state(self, state: bytes, *, before: bytes | None) -> None:
         """Raise Refused unless a session may have this state instead of the one before."""
         limit, growth = self._limits.max_session_state, len(state) - len(before or b"")
@@ -153,6 +178,19 @@ class Admission:
         if default is None or (expires_at is not None and expires_at < start + default):
             return expires_at
         return start + default
+
+
+def _length(value: object) -> int:
+    return len(value) if isinstance(value, bytes) else 0
+
+
+def _headers_too_long(text: str) -> Refused:
+    """The service takes it for an error of its own, and SDKs try again. What is wrong it does not say."""
+    return Refused(
+        conditions.INTERNAL_ERROR,
+        f"The service was unable to process the request; please retry the operation. {text} at most. Put "
+        "what is long into the body.",
+    )
 
 
 def _too_large(size: int, limit: int, what: str) -> Refused:

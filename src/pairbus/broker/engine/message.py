@@ -467,6 +467,11 @@ class Incoming:
     def partition_key(self) -> str | None:
         return self.content.partition_key
 
+    @property
+    def header_size(self) -> int:
+        """Bytes of all that came before the body."""
+        return self.content.body_at or self.size - len(self.content.whole)
+
     def name(self, message_id: str) -> None:
         """Give an id to a message that came without one: the JavaScript client cannot settle it otherwise."""
         self.content.as_it_came = False

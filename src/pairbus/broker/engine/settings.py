@@ -98,6 +98,9 @@ class NamespaceLimits:
 
     max_message_size: int = 262_144
     max_batch_size: int = 262_144
+    # One property, and all that comes before the body.
+    max_property_size: int = 32_768
+    max_header_size: int = 65_536
     # What max_message_size_in_kilobytes may ask for; only Premium lets an entity take larger messages.
     largest_message_size: int = 262_144
     smallest_kilobytes: int = 1
