@@ -164,9 +164,10 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 
 def test_the_file_is_json_that_people_can_read(tmp_path: Path) -> None:
     path = tmp_path / "policies.json"
-    Policies([Policy("a", KEY, frozenset({Claim.SEND, Claim.LISTEN}))]).save(path)
+    Policies([Policy("a", KEY, frozenset({Claim.SEND, Claim.LISTEN}))], made_at=1.5).save(path)
     assert json.loads(path.read_text()) == {
-        "policies": [{"name": "a", "key": KEY, "claims": ["Listen", "Send"]}]
+        "made_at": 1.5,
+        "policies": [{"name": "a", "key": KEY, "claims": ["Listen", "Send"]}],
     }
 
 
@@ -182,3 +183,14 @@ def test_connection_string() -> None:
     assert (parsed.shared_access_key_name, parsed.shared_access_key) == ("app", KEY)
     ServiceBusClient.from_connection_string(text).close()
     assert "sb://[::1]:1;" in connection_string("::1", 1, namespace="n", policy=policy)
+
+
+def test_older_policies_are_as_old_as_their_file(tmp_path: Path) -> None:
+    path = tmp_path / "policies.json"
+    Policies.generate(now=1.0).save(path)
+    assert Policies.load(path).made_at == 1.0
+    kept = json.loads(path.read_text())
+    del kept["made_at"]
+    path.write_text(json.dumps(kept))
+    os.utime(path, (1_700_000_000.0, 1_700_000_000.0))
+    assert Policies.load_or_create(path, now=5.0).made_at == 1_700_000_000.0

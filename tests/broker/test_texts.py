@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
@@ -14,7 +16,10 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from pairbus import conditions
 from pairbus.amqp.message import encode_value
 from pairbus.amqp.sasl import SaslClient
+from pairbus.broker import Broker
 from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings, TopicSettings
+from pairbus.clock import ManualClock
+from tests.engine.samples import message
 
 from .bus import Bus
 from .raw import RawClient
@@ -190,6 +195,30 @@ async def test_a_subscription_was_accessed_when_it_was_made(aio_bus: Bus) -> Non
         topic = client.get_topic_runtime_properties("events").accessed_at_utc
         assert topic is not None
         assert topic.year == 1
+
+
+@pytest.mark.parametrize("is_durable", [False, True])
+def test_a_namespace_and_its_entities_are_as_old_as_they_are(tmp_path: Path, is_durable: bool) -> None:
+    """Also after a restart, and where its first broker did not write it down."""
+
+    def ages(client: ServiceBusAdministrationClient) -> list[datetime | None]:
+        namespace, queue = client.get_namespace_properties(), client.get_queue_runtime_properties("orders")
+        times = [queue.created_at_utc, queue.updated_at_utc, queue.accessed_at_utc]
+        return [namespace.created_at_utc, namespace.modified_at_utc, *times]
+
+    clock, data_dir = ManualClock(), tmp_path if is_durable else None
+    born, used = (datetime.fromtimestamp(clock.now() + later, UTC) for later in (0, 60))
+    for is_first in (True, False) if is_durable else (True,):
+        with Broker({"contoso": 0}, clock=clock, data_dir=data_dir) as broker:
+            if is_first:
+                broker["contoso"].create_queue("orders")
+                clock.advance(60)
+                broker["contoso"]._run(lambda engine, now: engine.send("orders", [message()], now))
+            clock.advance(3600)
+            with ServiceBusAdministrationClient.from_connection_string(
+                broker["contoso"].connection_string, connection_verify=str(broker.certificate), retry_total=0
+            ) as client:
+                assert ages(client) == [born, born, born, born, used]
 
 
 def test_a_partitioned_queue_takes_its_size_back(bus: Bus) -> None:

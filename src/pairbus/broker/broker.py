@@ -248,14 +248,16 @@ class Broker:
         return self._context
 
     def _make_host(self, name: str) -> NamespaceHost:
+        now = self._clock.now()
         if self._data_dir is None:
             store: Store = MemoryStore()
-            policies = Policies.generate(self._policies)
+            policies = Policies.generate(self._policies, now=now)
         else:
             directory = self._data_dir / name
             make_directory(directory)
             store = SqliteStore(directory / "store.db")
-            policies = Policies.load_or_create(directory / "policies.json", given=self._policies)
+            file = directory / "policies.json"
+            policies = Policies.load_or_create(file, given=self._policies, now=now)
         host = NamespaceHost(
             name,
             store=store,

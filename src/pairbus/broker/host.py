@@ -120,7 +120,7 @@ class NamespaceHost:
             max_read_effort=MOST_EFFORT,
         )
         self.limits = limits
-        self.engine = Namespace(name, limits=limits)
+        self.engine = self._empty_engine()
         self._is_alone = is_alone
         self._most_at_once = _MANY_ALONE if is_alone else _MANY
         self.burdens = burdens or Burdens(limits.largest_message_size)
@@ -186,6 +186,7 @@ class NamespaceHost:
         """Close the port, say goodbye to everybody, and let go of the store."""
         self._stop_listening()
         self._settle()
+        self.engine.note_uses()
         self.end_turn()
         self._settle()
         for peer in list(self.peers):
@@ -215,8 +216,11 @@ class NamespaceHost:
         if self._listener is not None:
             self._listener.close()
 
+    def _empty_engine(self) -> Namespace:
+        return Namespace(self.name, limits=self.limits, created_at=self.policies.made_at)
+
     def _load(self, now: float) -> Namespace:
-        engine = Namespace(self.name, limits=self.limits)
+        engine = self._empty_engine()
         try:
             with uncollected():
                 engine.replay(self._store.load(), now=now)
@@ -509,7 +513,7 @@ class NamespaceHost:
             return
         if self.is_loading:
             return
-        self.engine = Namespace(self.name, limits=self.limits)
+        self.engine = self._empty_engine()
         self._unread = StoreError(f"{self.name} is being read again after a failure. Try again in a moment.")
         now = self.now()
         self._flight = self._thread.load(lambda: self._load(now), self._on_landed)

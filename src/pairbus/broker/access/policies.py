@@ -113,10 +113,14 @@ class Policy:
 
 
 class Policies(dict[str, Policy]):
-    """The policies of one namespace, by name. A later one takes the place of an earlier one of its name."""
+    """The policies of one namespace, by name. A later one takes the place of an earlier one of its name.
 
-    def __init__(self, policies: Iterable[Policy]) -> None:
+    They are as old as the namespace: `made_at` is in Unix seconds.
+    """
+
+    def __init__(self, policies: Iterable[Policy], *, made_at: float = 0.0) -> None:
         super().__init__({policy.name: policy for policy in policies})
+        self.made_at = made_at
 
     def __repr__(self) -> str:
         return f"Policies({', '.join(self)})"
@@ -128,25 +132,25 @@ class Policies(dict[str, Policy]):
 
     def with_policies(self, policies: Iterable[Policy]) -> Policies:
         """Give a set with these added; one of a name that is taken replaces the other."""
-        return Policies([*self.values(), *policies])
+        return Policies([*self.values(), *policies], made_at=self.made_at)
 
     @classmethod
-    def generate(cls, given: Iterable[Policy] = ()) -> Policies:
+    def generate(cls, given: Iterable[Policy] = (), *, now: float = 0.0) -> Policies:
         """Make the three default policies with random keys, and add those that are given."""
         defaults = [
             Policy.generate(ROOT_POLICY, *ALL_CLAIMS),
             Policy.generate("send", Claim.SEND),
             Policy.generate("listen", Claim.LISTEN),
         ]
-        return cls([*defaults, *given])
+        return cls([*defaults, *given], made_at=now)
 
     @classmethod
-    def load_or_create(cls, path: Path, *, given: Iterable[Policy] = ()) -> Policies:
+    def load_or_create(cls, path: Path, *, given: Iterable[Policy] = (), now: float = 0.0) -> Policies:
         """Read the default policies from their file, or make them and write it; add those that are given."""
         if path.exists():
             tighten(path)
             return cls.load(path).with_policies(given)
-        made = cls.generate()
+        made = cls.generate(now=now)
         made.save(path)
         return made.with_policies(given)
 
@@ -154,8 +158,10 @@ class Policies(dict[str, Policy]):
     def load(cls, path: Path) -> Policies:
         """Read policies from a file that `save` wrote."""
         try:
-            entries = parse_json(path.read_bytes())["policies"]
-            loaded = cls([Policy(one["name"], one["key"], frozenset(one["claims"])) for one in entries])
+            kept = parse_json(path.read_bytes())
+            made_at = float(kept.get("made_at") or path.stat().st_mtime)  # older files do not tell it
+            policies = [Policy(one["name"], one["key"], frozenset(one["claims"])) for one in kept["policies"]]
+            loaded = cls(policies, made_at=made_at)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, ConfigurationError) as error:
             # The cause may quote the file, and with it keys; its type is enough.
             raise ConfigurationError(
@@ -171,7 +177,7 @@ class Policies(dict[str, Policy]):
     def save(self, path: Path) -> None:
         """Write all policies with their keys to a file that only its owner may read."""
         entries = [{"name": one.name, "key": one.key, "claims": sorted(one.claims)} for one in self.values()]
-        content = json.dumps({"policies": entries}, indent=2)
+        content = json.dumps({"made_at": self.made_at, "policies": entries}, indent=2)
         make_directory(path.parent)
         publish(path, f"{content}\n", mode=SECRET)
 

@@ -98,10 +98,11 @@ class AdminApi:
 
 def _describe_namespace(call: AdminCall) -> Response:
     name, sku = call.namespace.name, call.namespace.limits.sku
+    created_at = call.namespace.created_at  # of itself nothing is ever modified
     texts = {
-        "CreatedTime": format_instant(call.now),
+        "CreatedTime": format_instant(created_at),
         "MessagingSKU": sku,
-        "ModifiedTime": format_instant(call.now),
+        "ModifiedTime": format_instant(created_at),
         "Name": name,
         "NamespaceType": "Messaging",
     }
@@ -109,7 +110,7 @@ def _describe_namespace(call: AdminCall) -> Response:
         texts["MessagingUnits"] = "1"
     leaves = [leaf(element, text) for element, text in texts.items()]
     properties = branch("NamespaceInfo", leaves, DESCRIPTION_SPACES)
-    return call.reply(AtomEntry("$namespaceinfo", name, properties, call.now, call.now))
+    return call.reply(AtomEntry("$namespaceinfo", name, properties, created_at, created_at))
 
 
 _ROUTES: Final[dict[ResourceKind, dict[str, Callable[[AdminCall], Response]]]] = {

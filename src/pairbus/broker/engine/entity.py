@@ -128,6 +128,11 @@ class Entity(ABC):
         self.receivers -= 1
         self.accessed_at = now
 
+    @property
+    def has_been_used(self) -> bool:
+        """Whether it was accessed since it was made, changed or loaded: no event has told of that."""
+        return self.accessed_at >= self._idle_since
+
     def spare(self, now: float) -> None:
         """Let the entity be idle from now on and no longer: somebody has just cared for it."""
         self._idle_since = now

@@ -76,9 +76,11 @@ class Namespace:
         *,
         limits: NamespaceLimits = STANDARD,
         next_token: Callable[[], uuid.UUID] = new_token,
+        created_at: float = 0.0,
     ) -> None:
         self.name = name
         self.limits = limits
+        self.created_at = created_at
         directory = self._directory = Directory()
         context = self._context = Context(limits, next_token, find=directory.find, retire=self._retire)
         #: What is at a path, in any case, and the queue or topic of a name: or Refused.
@@ -162,6 +164,12 @@ class Namespace:
         for entity in self._entities():
             entity.spare(max(now, entity.created_at))
             entity.wind_alarm()
+
+    def note_uses(self) -> None:
+        """Tell when entities were last accessed, which would be too much to tell each time."""
+        for entity in self._entities():
+            if entity.has_been_used:
+                self._context.events.append(describe(entity))
 
     # -- queues
 
@@ -351,7 +359,7 @@ class Namespace:
         self._directory.drop(entity)
         entity.remove()
 
-    def _entities(self) -> Iterator[Entity]:
+    def _entities(self) -> Iterator[MessageQueue | Topic]:
         yield from self._directory.queues()
         for topic in self._directory.topics():
             yield topic
