@@ -344,6 +344,9 @@ async def test_records_that_cannot_be_written_do_not_fail_a_send(
         def begin(self) -> None:
             pass
 
+        def append_at_once(self, rows: Any) -> bool:
+            raise RuntimeError("no")
+
         async def append(self, rows: Any) -> None:
             raise RuntimeError("no")
 

@@ -18,7 +18,12 @@ from pairbus.aio import PairedSender
 from pairbus.amqp.message import scan
 from pairbus.broker.engine.message import StoredMessage
 from pairbus.broker.engine.settings import QueueSettings
-from pairbus.client.direct.encoding import PlainEnvelope, encode_in_envelope
+from pairbus.client.direct.encoding import (
+    PlainEnvelope,
+    enclose_plain,
+    encode_in_envelope,
+    encode_plainly,
+)
 from pairbus.client.sending.message import (
     PairedMessageBatch,
     natives_of,
@@ -364,6 +369,16 @@ def test_a_message_with_nothing_to_hide_is_written_in_its_envelope_without_a_cop
     found = encode_in_envelope(message, PlainEnvelope.of(wrap("orders", Natives()).aliases))
     is_written = is_plain and name != "a value"
     assert found == (("1", encode_by_sdk(usual)) if is_written else None)
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 70_000])
+@pytest.mark.parametrize("number", ["1", "ü" * 64])
+def test_what_is_written_for_the_primary_is_put_into_its_envelope_as_it_is(size: int, number: str) -> None:
+    message, envelope = ServiceBusMessage(b"x" * size, message_id=number), wrap("orders", Natives())
+    written = encode_plainly(message)
+    assert written is not None
+    found = enclose_plain(written[0], PlainEnvelope.of(envelope.aliases))
+    assert found == (number, size, encode_by_sdk(wrapped_copy(message, envelope, created_ms=0)))
 
 
 _LISTS: dict[str, tuple[list[Any], bool]] = {

@@ -462,7 +462,11 @@ class _RecordsInMemory(NoRecords):
     def __init__(self, rows: list[RedirectRecord]) -> None:
         self._rows = rows
 
-    async def append(self, rows: Sequence[RedirectRecord], *, followed: bool = False) -> None:
+    def append_at_once(self, rows: Sequence[RedirectRecord]) -> bool:
+        self._rows += rows
+        return True
+
+    async def append(self, rows: Sequence[RedirectRecord]) -> None:
         self._rows += rows
 
 

@@ -115,10 +115,12 @@ class PairedSender:
         except BaseException as error:  # noqa: BLE001 - it is raised again, or judged as the SDK's
             departure.error = error
             call.restore()
-        if departure is call and departure.error is None:
-            entity.arrived(call)
-        else:
+        if departure.error is not None:
             await pair.router.resume(entity, departure)
+        elif isinstance(departure, EntityCall):
+            entity.arrived(departure)
+        elif (rest := departure.arrived()) is not None:
+            await rest
 
     async def schedule_messages(
         self, messages: MessageTypes, schedule_time_utc: datetime.datetime, *, timeout: float | None = None

@@ -113,6 +113,7 @@ class ChainWriter:
 
     def __init__(self, writer: str, *, since: float) -> None:
         self.writer = writer
+        self._told = _tell_writer(writer)
         self._since = since
         #: The number of the last commit that is sure.
         self.commits = 0
@@ -134,7 +135,7 @@ class ChainWriter:
     def link(self, data: bytes, rows: int) -> bytes:
         """The line that follows these rows. The chain has grown when `keep` is called."""
         self._tried += 1
-        told = _tell_link(self.writer, self._tried, self.commits, rows, self._hash)
+        told = _tell_link(self._told, self._tried, self.commits, rows, self._hash)
         own = seal_of(told, data)
         self._growth = (self._tried, own, self._rows + rows)
         return _write_link(told, own)
@@ -172,12 +173,13 @@ class ChainWriter:
             (directory / head.name(kind)).unlink(missing_ok=True)
 
 
+def _tell_writer(writer: str) -> str:
+    return f'{{"v":{VERSION},"writer":{_quote(writer)},"commit":'
+
+
 def _tell_link(writer: str, number: int, after: int, rows: int, before: str) -> bytes:
-    # By hand, since each commit has one: a third of the general encoder's time.
-    return (
-        f'{{"v":{VERSION},"writer":{_quote(writer)},"commit":{number},"after":{after},"rows":{rows}'
-        f',"prev":{_quote(before)}}}'
-    ).encode("ascii")
+    # By hand, since each commit has one: a third of the general encoder's time. `writer` is told already.
+    return f'{writer}{number},"after":{after},"rows":{rows},"prev":{_quote(before)}}}'.encode("ascii")
 
 
 def _write_link(told: bytes, own: str) -> bytes:
@@ -341,7 +343,7 @@ def _read_commit(line: bytes, rows: memoryview, place: str) -> ChainCommit:
         return ChainCommit(0, "", 0, "", "", place, "a link cannot be read")
     if not writer.isprintable() or number < 1:
         return ChainCommit(0, "", 0, "", "", place, "a link cannot be read")
-    told = _tell_link(writer, number, after, count, before)
+    told = _tell_link(_tell_writer(writer), number, after, count, before)
     complaint = ""
     if line != _write_link(told, own) or seal_of(told, rows) != own:
         left = bytes(rows).count(b"\n")

@@ -34,10 +34,10 @@ def seal(content: Mapping[str, Any]) -> Sealed:
     return Sealed(f'{text[:-1]}{_SEAL}{own}"}}'.encode(), own)
 
 
-def seal_of(*parts: bytes | memoryview) -> str:
+def seal_of(first: bytes, *others: bytes | memoryview) -> str:
     """The hash that seals go by, of these one after the other."""
-    own = hashlib.sha256()
-    for part in parts:
+    own = hashlib.sha256(first)
+    for part in others:
         own.update(part)
     return own.hexdigest()
 

@@ -74,6 +74,7 @@ class SegmentWriter:
         self._max_bytes = max_bytes
         self.max_age = max_age
         self._clock = clock or SystemClock()
+        self._monotonic = self._clock.monotonic
         self._encode = encode or encode_row
         self._open: _OpenSegment | None = None
         self._chain = ChainWriter.begin(self._clock.now()) if is_chained else None
@@ -179,7 +180,7 @@ class SegmentWriter:
             self.close()
 
     def _is_done(self, segment: _OpenSegment) -> bool:
-        return segment.size >= self._max_bytes or self._clock.monotonic() - segment.begun >= self.max_age
+        return segment.size >= self._max_bytes or self._monotonic() - segment.begun >= self.max_age
 
     def close(self, *, ends: bool = False) -> Path | None:
         """Close the open segment, and tell its name. Rows may follow, even if the writer says it `ends`."""

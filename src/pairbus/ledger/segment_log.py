@@ -8,15 +8,16 @@ To wake a thread and to be woken by it costs ten times as much as to pass a row 
 need not be synced are written *in place*, on the event loop, while that is all there is to do: a segment is
 open, and the thread, which syncs, closes and opens segments, has nothing to do. A disk that hangs does so in
 a sync first, and whoever comes meanwhile waits for the thread, not the event loop for the disk. A write that
-waited long, as it may when the kernel has too much to bring to the disk, leaves the next ones to the thread.
-One that only took long, since others had the processor, does not: on a busy machine all would go to the
-thread.
+took long leaves the next one to the thread, which finds out whether that waits long as well, as it may when
+the kernel has too much to bring to the disk: then those of the next time are the thread's. If it does not,
+others only had the processor, and on a busy machine all would go to the thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import resource
 import time
 from collections.abc import Sequence
@@ -31,7 +32,8 @@ log = logging.getLogger(__name__)
 Row = TypeVar("Row")
 # A second is promised; the disk takes its part of it.
 _SYNC_AFTER = 0.5
-# A write in place takes some ten microseconds. One that took so many seconds is followed by none for so many.
+# A write in place takes some ten microseconds. One that took so many seconds is followed by none until it is
+# known whether it was the disk, and if so for so many.
 _LONG, _WARY = 0.005, 30.0
 # Where waits are not counted by thread, those of others count as ours.
 _OURSELVES = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
@@ -46,7 +48,7 @@ class SegmentLog(Generic[Row]):
         self._is_synced = is_synced
         self._sync: asyncio.TimerHandle | None = None
         self._thread = SerialThread(f"pairbus-{segments.kind}")
-        self._commit = GroupCommit(self._write, thread=self._thread, gather=segments.gather)
+        self._commit = GroupCommit(self._write_beside, thread=self._thread, gather=segments.gather)
         self._is_used = False
         self._roll: asyncio.TimerHandle | None = None
         self._in_place_from = 0.0
@@ -77,6 +79,12 @@ class SegmentLog(Generic[Row]):
         if self._sync is None:
             self._sync = asyncio.get_running_loop().call_later(_SYNC_AFTER, self._sync_soon)
 
+    def append_at_once(self, rows: Sequence[Row]) -> bool:
+        """Have these with the kernel when this returns, if that is enough and nothing is to be waited for or
+        begun; else False, and `append` does it.
+        """
+        return self._sync is not None and self._write_in_place(rows)
+
     def urge(self) -> None:
         """Nobody comes until what waits is kept: it need not wait for others."""
         self._segments.urge()
@@ -98,11 +106,9 @@ class SegmentLog(Generic[Row]):
         began = time.monotonic()
         if began < self._in_place_from:
             return False
-        waits = _count_waits()
         is_written = self._thread.at_once(self._write_if_ready, rows)
-        ended = time.monotonic()
-        if ended - began > _LONG and _count_waits() > waits:
-            self._in_place_from = ended + _WARY
+        if time.monotonic() - began > _LONG:
+            self._in_place_from = math.inf
         return is_written
 
     def _write_if_ready(self, rows: Sequence[Row]) -> bool:
@@ -123,6 +129,18 @@ class SegmentLog(Generic[Row]):
             self._segments.begin()
         except OSError as error:  # the first row tries again
             log.warning("cannot begin a chain of %s: %s", self._segments.kind, error)
+
+    def _write_beside(self, rows: list[Row]) -> None:
+        if self._in_place_from < math.inf:
+            self._write(rows)
+            return
+        began, waits = time.monotonic(), _count_waits()
+        try:
+            self._write(rows)
+        finally:
+            ended = time.monotonic()
+            has_waited = ended - began > _LONG and _count_waits() > waits
+            self._in_place_from = ended + _WARY if has_waited else 0.0
 
     def _write(self, rows: list[Row]) -> None:
         self._segments.append(rows, is_synced=self._is_synced)

@@ -52,6 +52,7 @@ _SHORT_ID = 128
 # Properties of which only an id is set, and such a message with one piece of data, short or long.
 _NAMED = b"\x00\x53\x73\xc0%c\x0d\xa1%c%b%b"
 _PLAIN_SHORT, _PLAIN_LONG = _NAMED + b"\x00\x53\x75\xa0%c%b", _NAMED + b"\x00\x53\x75\xb0%b%b"
+_LONG_BINARY = 0xB0
 # The SDK's longest life means none, and no expiry is later than this.
 _NO_LIFE = 922337203685477
 _LAST_EXPIRY = 253402243199000
@@ -165,6 +166,14 @@ def encode_in_envelope(message: Message, envelope: PlainEnvelope) -> tuple[str, 
         return properties.message_id, _write(header, None, properties, section, body)
     except _FOR_THE_SDK:
         return None
+
+
+def enclose_plain(written: bytes, envelope: PlainEnvelope) -> tuple[str, int, bytes]:
+    """Of a message that `encode_plainly` has written: the id, the size of the body, it in this envelope."""
+    data_at = 5 + written[4]
+    body_at = data_at + (8 if written[data_at + 3] == _LONG_BINARY else 5)
+    enclosed = b"%b%b%b" % (written[:data_at], envelope.section, written[data_at:])
+    return written[8 : 8 + written[7]].decode(), len(written) - body_at, enclosed
 
 
 #: Bytes on the wire: of all messages together, and of each that is above a billing unit.

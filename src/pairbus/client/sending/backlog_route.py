@@ -135,7 +135,7 @@ class BacklogRoute:
 
     def set_out(self, path: str, call: EntityCall, *, counts: SendCounts) -> Shipment | None:
         """Begin to send a call of one message in place, if that can be done at once (`Router.set_out`). Its
-        caller has the SDK send, and calls `resume`, however that ended.
+        caller has the SDK send, and says how that ended: `arrived`, or `send` with what had `begun`.
         """
         sender, now = path_key(path), self._timers.now()
         if sender in self._openings:
@@ -145,7 +145,9 @@ class BacklogRoute:
         if link is None or link.is_busy or queue not in self._limits:
             return None
         wrapping = self._wrapping(path)
-        wrapped = wrapping.wrap(call.messages[0], call.when, alone=True)
+        wrapped = wrapping.enclose(call.written[0]) if call.is_plain and call.written else None
+        if wrapped is None:
+            wrapped = wrapping.wrap(call.messages[0], call.when, alone=True)
         wanted = Shipment(self, call, wrapping, WrappedGroup([wrapped]), counts)
         if not link.set_out(wanted, now, now + self._options.send_timeout):
             return None
@@ -154,12 +156,8 @@ class BacklogRoute:
         wanted.queue = queue
         return wanted
 
-    async def resume(self, wanted: Shipment) -> None:
-        """Go on with what had set out: it was taken, or has met an error."""
-        queue = wanted.queue
-        if wanted.error is not None or queue is None:
-            await self.send(wanted.path, wanted.call, counts=wanted.counts, begun=wanted)
-            return
+    def arrived(self, wanted: Shipment, queue: str) -> Awaitable[None] | None:
+        """The SDK has sent what had set out. What is to be waited for until it is on record, if anything."""
         link, now = self._links[queue], self._timers.now()
         link.arrived(wanted, now)
         try:
@@ -167,7 +165,7 @@ class BacklogRoute:
         finally:
             link.pass_turn()
         self._succeeded(queue, now)
-        await self._redirects.record(wanted, queue)
+        return self._redirects.record_at_once(wanted, queue)
 
     @cached_property
     def _as_bytes(self) -> bool:
@@ -223,6 +221,8 @@ class BacklogRoute:
 
     def transmit(self, wanted: Shipment, sender: SdkSender) -> Awaitable[Any]:
         """Have the SDK send it: rule 6."""
+        if wanted.parcel is not None and wanted.parcel.payload is not None:  # as nearly always
+            return cast(WrittenSender, sender).send_written(wanted.parcel.payload)
         if wanted.batch is not None:
             return sender.send_messages(wanted.batch)
         if len(wanted.messages) > 1:

@@ -83,7 +83,7 @@ class EntityCall(Ticket):
 
     def check(self, limits: LinkLimits | None) -> None:
         """Raise what the primary would refuse: it is refused in every state, but for what was taken."""
-        if self.is_replay:
+        if self.is_replay or self._is_surely_taken(limits):
             return
         if self.when is None:
             if type(self.native) is list and self._write(limits) is not None:
@@ -93,6 +93,12 @@ class EntityCall(Ticket):
         for message in self.messages:  # a request is no batch
             measure(message)  # which raises what the SDK raises for a request that cannot be written
             check_for_primary(message, [message], limits)
+
+    def _is_surely_taken(self, limits: LinkLimits | None) -> bool:
+        """Of one message with an id and data alone nothing can be refused but its size, which is known."""
+        if not self.is_plain or self.written is None or type(self.native) is list:
+            return False
+        return limits is None or len(self.written[0]) <= limits.message
 
     def keep_as_it_is(self) -> None:
         """However long it takes, it is sent as it was when it was called for, as by the SDK, whatever becomes

@@ -17,6 +17,8 @@ from .ticket import Ending, fate_of
 from .wrapping import WrappedMessage
 
 log = logging.getLogger(__name__)
+# It is told here and raised nowhere: the messages are in the backlog, and would be sent again.
+_UNWRITTEN = "redirect records were not written"
 
 
 class _Named(NamedTuple):
@@ -48,7 +50,9 @@ class Redirects:
     def _tell(self, wanted: Shipment, queue: str, ending: Ending | None, outcome: AttemptOutcome) -> None:
         path, wrapped = wanted.path, wanted.messages
         if self._observers.hear_tallies:
-            written = wanted.payloads or wanted.value
+            parcel = wanted.parcel
+            payload = None if parcel is None else parcel.payload
+            written = wanted.payloads or wanted.value if payload is None else (payload,)
             size, large = weigh_payloads(written) if written else weigh([one.native for one in wrapped])
             fate = fate_of(ending, wanted)
             self._observers.tell_tally(
@@ -70,6 +74,18 @@ class Redirects:
         """Put on record that a queue has the messages, if one has, how often the primary may have taken them
         before, and which queues may have.
         """
+        return self._keep(self._rows_of(wanted, queue))
+
+    def record_at_once(self, wanted: Shipment, queue: str) -> Awaitable[None] | None:
+        """The same here and now, if nothing is to be waited for; else what is."""
+        rows = self._rows_of(wanted, queue)
+        try:
+            return None if self._records.append_at_once(rows) else self._keep(rows)
+        except Exception:
+            log.exception(_UNWRITTEN, extra={"fields": {"records": len(rows)}})
+            return None
+
+    def _rows_of(self, wanted: Shipment, queue: str | None) -> list[RedirectRecord]:
         path, messages = wanted.path, wanted.messages
         rows: list[RedirectRecord] = []
         if queue is not None:
@@ -78,7 +94,7 @@ class Redirects:
                 rows += wanted.call.unanswered * self._rows(path, queue, messages, UNANSWERED)
         for doubtful in wanted.unsure:
             rows += self._rows(path, doubtful, messages, UNKNOWN)
-        return self._keep(rows)
+        return rows
 
     def record_unanswered(
         self, path: str, queue: str, messages: list[Message], *, times: int
@@ -108,5 +124,4 @@ class Redirects:
             if rows:
                 await self._records.append(rows)
         except Exception:
-            # The messages are in the backlog: a caller that were told otherwise would send them again.
-            log.exception("redirect records were not written", extra={"fields": {"records": len(rows)}})
+            log.exception(_UNWRITTEN, extra={"fields": {"records": len(rows)}})

@@ -119,6 +119,7 @@ class Carrier(Protocol):
     """Who sends shipments, and hears of them."""
 
     def transmit(self, wanted: Shipment, sender: SdkSender) -> Awaitable[Any]: ...
+    def arrived(self, wanted: Shipment, queue: str) -> Awaitable[None] | None: ...
     def observe(self, wanted: Shipment, queue: str, ending: Ending | None) -> None: ...
 
 
@@ -153,6 +154,11 @@ class Shipment(Round):
 
     def transmit(self, sender: SdkSender) -> Awaitable[Any]:
         return self._carrier.transmit(self, sender)
+
+    def arrived(self) -> Awaitable[None] | None:
+        """The SDK has sent it, to the queue for which it had set out. What is still to be waited for."""
+        assert self.queue is not None
+        return self._carrier.arrived(self, self.queue)
 
     def observe(self, queue: str, ending: Ending | None) -> None:
         self._carrier.observe(self, queue, ending)

@@ -72,9 +72,8 @@ class Router:
 
     def set_out(self, entity: PairedEntity, call: EntityCall) -> Departure | None:
         """Begin to send, if nothing is in the way: then nothing is left to do but what the SDK does, and the
-        caller has it done itself. Each coroutine between the two takes a hundredth of the whole send. It
-        calls `entity.arrived` then, for a call that the primary has taken, and else `resume`. None if the way
-        is to be found by `perform`.
+        caller has it done itself. Each coroutine between the two takes a hundredth of the whole send. It says
+        then that it has `arrived`, or has it go on: `resume`. None if the way is to be found by `perform`.
         """
         if not self._sets_out or self._sides.have_ended:
             return None
@@ -88,9 +87,9 @@ class Router:
         return None
 
     def resume(self, entity: PairedEntity, departure: Departure) -> Awaitable[None]:
-        """Go on with what had set out, and has failed, or is not on record yet."""
+        """Go on with what had set out, and has failed."""
         if isinstance(departure, Shipment):
-            return self._backlog.resume(departure)
+            return self._backlog.send(entity.path, departure.call, counts=entity.counts, begun=departure)
         return self._try_again(entity, departure)
 
     async def _try_again(self, entity: PairedEntity, departure: EntityCall) -> None:

@@ -20,6 +20,7 @@ from pairbus.amqp.message import encode_data
 from pairbus.client.direct.encoding import (
     PlainEnvelope,
     Routing,
+    enclose_plain,
     encode_all,
     encode_in_envelope,
     encode_to_enclose,
@@ -64,7 +65,7 @@ class WrappedMessage:
         self.size = size
         #: Once it is written.
         self.payload = payload
-        self._routing: Routing | None = Routing(message_id, None, None) if native is None else None
+        self._routing: Routing | None = None
 
     @property
     def native(self) -> AmqpAnnotatedMessage:
@@ -76,7 +77,8 @@ class WrappedMessage:
     def routing(self) -> Routing:
         """What the service routes it by."""
         if self._routing is None:
-            self._routing = routing_of(self.native)
+            native = self._native
+            self._routing = Routing(self.message_id, None, None) if native is None else routing_of(native)
         return self._routing
 
     def encode(self, limit: int) -> bytes | None:
@@ -129,6 +131,15 @@ class Wrapping:
         if len(messages) == 1:
             return (WrappedGroup([self.wrap(messages[0], scheduled_for, alone=True)]),)
         return self._split([self.wrap(message, scheduled_for) for message in messages])
+
+    def enclose(self, written: bytes) -> WrappedMessage | None:
+        """A message in its envelope that has an id and data alone, as `written` for the primary, and goes
+        alone; None if it is to be wrapped otherwise.
+        """
+        if not self.as_bytes or len(written) > self._certain:
+            return None
+        message_id, size, payload = enclose_plain(written, self._envelope)
+        return WrappedMessage(None, message_id, None, size, payload)
 
     def wrap(
         self, message: Message, scheduled_for: datetime | None, *, alone: bool = False
