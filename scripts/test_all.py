@@ -46,7 +46,8 @@ def interpreters() -> dict[str, str]:
 
 
 def install_locked(pip: list[str]) -> None:
-    subprocess.run([*pip, "--require-hashes", "--requirement", str(LOCK)], check=True)
+    # The lock names everything, so that nothing is resolved: that took minutes for each interpreter.
+    subprocess.run([*pip, "--no-deps", "--require-hashes", "--requirement", str(LOCK)], check=True)
     subprocess.run([*pip, "--no-deps", "--no-build-isolation", "--editable", str(ROOT)], check=True)
 
 
