@@ -63,6 +63,7 @@ FORMS = (
     Form("spool", "20,000 histories", histories("spool", 20_000)),
     Form("client", "50,000 histories", histories("client", 50_000)),
     Form("convoy", "20,000 histories", histories("convoy", 20_000)),
+    Form("order", "20,000 histories", histories("order", 20_000)),
     Form("fleet", "10,000 histories", histories("fleet", 10_000)),
     Form(
         "mutants",

@@ -34,22 +34,34 @@ class Line:
         self.transfers: list[int] = []
         self._fault: dict[str, Any] | None = None
         self._is_cleared = False
-        self._around_transfers(self._count)
+        self._acts: list[Callable[[int], None]] = [self._count]
+        self._watch_transfers()
 
-    def _around_transfers(self, act: Callable[[int], None]) -> None:
+    def _watch_transfers(self) -> None:
         """Have something done with the number of messages of each transfer to the backlog, before it."""
         route: Any = self.sender._client.pair.backlog
-        transmit, transmit_all = route.transmit, route._transmit_all
+        transmit, send_convoy = route.transmit, route._send_convoy
+
+        def act(messages: int) -> None:
+            for each in reversed(self._acts):
+                each(messages)
+
+        class Watched(Convoy):
+            __slots__ = ()
+
+            def transmit(self, sender: Any) -> Any:
+                act(len(self.rounds))
+                return super().transmit(sender)
 
         def transmit_one(wanted: Any, sender: Any) -> Any:
             act(len(wanted.messages))
             return transmit(wanted, sender)
 
-        async def transmit_several(convoy: Any, sender: Any) -> None:
-            act(len(convoy.rounds))
-            await transmit_all(convoy, sender)
+        async def transmit_several(link: Any, queue: str, convoy: Any) -> None:
+            convoy.__class__ = Watched
+            await send_convoy(link, queue, convoy)
 
-        route.transmit, route._transmit_all = transmit_one, transmit_several
+        route.transmit, route._send_convoy = transmit_one, transmit_several
 
     def _count(self, messages: int) -> None:
         self.transfers.append(messages)
@@ -96,7 +108,7 @@ class Line:
         def pass_time(messages: int) -> None:
             timers._now += seconds
 
-        self._around_transfers(pass_time)
+        self._acts.append(pass_time)
 
     def _strike(self) -> None:
         fault, self._fault = self._fault, None

@@ -59,7 +59,6 @@ def lines(timers: ManualTimers) -> StayingSessions:
         timers=timers,
         interval=60.0,
         is_up=lambda path: True,
-        prefer=lambda path, queue: None,
     )
 
 

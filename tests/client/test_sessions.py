@@ -116,6 +116,61 @@ async def test_what_an_earlier_process_left_stays_as_well(bills: Scene, manual_t
     assert bills.ids("bills") == ["b0"]
 
 
+async def test_no_send_overtakes_what_an_earlier_process_left_however_soon_it_comes(bills: Scene) -> None:
+    for number in range(6):
+        client = bills.client(ordering="session")
+        if number == 0:
+            client.fail_over("bills")
+        await client.get_queue_sender("bills").send_messages(of("a", number))
+        await client.close()
+    assert bills.ids("bills") == []
+    assert len(queues_of(bills)) == 1
+    assert bills.backlog_ids() == [f"a{number}" for number in range(6)]
+
+
+def in_queue(scene: Scene, queue: str) -> list[str]:
+    return [message.message_id for message in scene.messages(queue, secondary=True)]
+
+
+def queues_of(scene: Scene) -> list[str]:
+    """The backlog queues that hold something."""
+    return [queue for queue in BACKLOG if in_queue(scene, queue)]
+
+
+async def test_a_session_waits_for_its_own_queue(scene: Scene) -> None:
+    """Order is kept within one queue: what another one takes meanwhile could come home first."""
+    scene.primary.create_queue("bills", QueueSettings(requires_session=True))
+    client = scene.client(ordering="session", send_timeout=60.0)
+    sender = client.get_queue_sender("bills")
+    client.fail_over("bills")
+    await sender.send_messages(of("a", 0))
+    (queue,) = queues_of(scene)
+    scene.secondary.faults.set("error", entity=queue)
+    waiting = asyncio.ensure_future(sender.send_messages(of("a", 1)))
+    await eventually(lambda: any(not one.usable for one in client.status().rotation))
+    await sender.send_messages(of("b", 0))
+    scene.secondary.faults.clear()
+    await waiting
+    assert in_queue(scene, queue) == ["a0", "a1"]
+    await eventually(lambda: all(one.usable for one in client.status().rotation))
+    assert len(queues_of(scene)) == 2
+
+
+async def test_a_session_leaves_a_queue_that_is_full(bills: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    client = bills.client(ordering="session")
+    sender = client.get_queue_sender("bills")
+    client.fail_over("bills")
+    await sender.send_messages(of("a", 0))
+    (queue,) = queues_of(bills)
+    bills.secondary.faults.set("full", entity=queue)
+    await sender.send_messages(of("a", 1))
+    (other,) = set(queues_of(bills)) - {queue}
+    bills.secondary.faults.clear()
+    await sender.send_messages(of("a", 2))
+    assert in_queue(bills, other) == ["a1", "a2"]
+    assert "goes on without its order, in another queue" in caplog.text
+
+
 async def test_a_backlog_that_cannot_be_looked_at_keeps_its_sessions(
     bills: Scene, manual_timers: ManualTimers
 ) -> None:
@@ -150,9 +205,8 @@ async def test_what_the_looks_cost_is_in_the_ledger(
     assert {(one.role, one.stage, one.namespace) for one in asked} == {
         ("client", Stage.MANAGEMENT, "contoso-dr")
     }
-    assert (
-        sum(one.count for one in asked) == bills.secondary.count(OperationKind.MANAGEMENT) == len(BACKLOG) + 1
-    )
+    requests = bills.secondary.count(OperationKind.MANAGEMENT)
+    assert sum(one.count for one in asked) == requests == 2 * len(BACKLOG) + 1, "at the start, and then"
 
 
 async def test_with_a_hosted_syphon_a_busy_session_comes_back_in_order(scene: Scene) -> None:
@@ -209,7 +263,6 @@ async def sessions(backlog: Backlog, manual_timers: ManualTimers) -> StayingSess
         timers=manual_timers,
         interval=INTERVAL,
         is_up=lambda path: True,
-        prefer=lambda path, queue: None,
     )
 
 

@@ -77,18 +77,6 @@ def test_a_success_clears_the_record_but_does_not_end_an_absence() -> None:
     assert (second.name, second.usable, second.last_failure) == (QUEUES[1], True, None)
 
 
-def test_a_sender_without_a_queue_begins_with_the_one_that_it_is_told() -> None:
-    rotation = make()
-    for sender in ("orders", "bills"):
-        rotation.prefer(sender, QUEUES[1])
-        rotation.prefer(sender, QUEUES[0])
-        assert rotation.choose(sender, 0) == QUEUES[1]
-    rotation.prefer("news", "a queue beyond the count")
-    assert rotation.choose("news", 0) in QUEUES
-    rotation.fail(QUEUES[1], 1, reason="refused")
-    assert rotation.choose("orders", 2) != QUEUES[1]
-
-
 def test_a_rotation_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         Rotation([], cool_down=1, random=random.random)

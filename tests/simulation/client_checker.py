@@ -39,6 +39,8 @@ _FIRST_ANSWER = 3.0
 _NEARBY = 20.0
 # Service Bus has milliseconds.
 _EXACT = 0.002
+# For these a session leaves its backlog queue.
+_LASTING = {"full", "disabled"}
 _SENDS = (OperationKind.SEND, OperationKind.SEND_REFUSED, OperationKind.PING)
 
 
@@ -316,7 +318,7 @@ def _goes_over_after(history: ClientHistory, path: str, begin: float, end: float
 def _check_order(history: ClientHistory, arrived: dict[str, list[str]]) -> list[str]:
     """With `ordering="session"`, what was acknowledged comes in the order in which its caller sent it.
 
-    No send of a new process waits until it is known what the one before has left in the backlog.
+    A process that begins while the secondary is down does not know what the one before has left there.
     """
     if not history.plan.knobs.keeps_order:
         return []
@@ -332,16 +334,17 @@ def _check_order(history: ClientHistory, arrived: dict[str, list[str]]) -> list[
         and call.kind not in ("schedule", "cancel")
         and history.ended.get(call) == "done"
     ]
+    away = {fault.kind for fault in history.plan.faults if fault.where == SECONDARY}
     redirected = {(call.path, call.session) for call in kept if any(queues[name] for name in call.ids)}
     lines: dict[tuple[str, str, int], list[str]] = defaultdict(list)
     for call in kept:
         assert call.session is not None
         # What has never seen the backlog is in order across the death of its application as well.
-        is_apart = (call.path, call.session) in redirected
+        is_apart = away and (call.path, call.session) in redirected
         lines[call.path, call.session, history.lives[call] if is_apart else 0] += call.ids
     for (path, session, _), names in lines.items():
-        if len(set().union(*(queues[name] for name in names))) > 1:
-            continue  # a queue failed in the middle of the outage, and promises.md says what that means
+        if away & _LASTING and len(set().union(*(queues[name] for name in names))) > 1:
+            continue  # a queue was full in the middle of the outage, and promises.md says what that means
         places = [arrived[path].index(name) for name in names if name in arrived[path]]
         if places != sorted(places):
             came = sorted(names, key=arrived[path].index)

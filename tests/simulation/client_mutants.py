@@ -278,6 +278,25 @@ def _number_the_backlog_like_the_primary() -> Iterator[Any]:
     yield _always(BacklogNumbers, "take", take)
 
 
+# -- the order of sessions
+
+
+@mutant("let a session go on in any queue", world="order")
+def _let_a_session_go_on_in_any_queue() -> Iterator[Any]:
+    def bound(original: Any, self: BacklogRoute, *_: Any) -> None:
+        return None
+
+    yield _always(BacklogRoute, "_bound_queue", bound)
+
+
+@mutant("wait for no first look", world="order")
+def _wait_for_no_first_look() -> Iterator[Any]:
+    async def find_out(original: Any, self: StayingSessions, *_: Any) -> None:
+        pass
+
+    yield _always(StayingSessions, "find_out", find_out)
+
+
 # -- those who go together
 
 

@@ -9,7 +9,15 @@ from typing import Literal
 from .faults import Fault, FaultKind
 from .pump_plan import PRIMARY, SECONDARY, Crash, backlog
 
-__all__ = ["ClientKnobs", "ClientPlan", "Deed", "PlannedCall", "draw_client_plan", "draw_convoy_plan"]
+__all__ = [
+    "ClientKnobs",
+    "ClientPlan",
+    "Deed",
+    "PlannedCall",
+    "draw_client_plan",
+    "draw_convoy_plan",
+    "draw_order_plan",
+]
 
 _PATHS = ("orders", "bills")
 _HORIZON = 40.0
@@ -29,6 +37,18 @@ _OUTAGES: tuple[FaultKind, ...] = (
     "token",
 )
 _MOMENTS: tuple[FaultKind, ...] = ("cut", "detach", "restart")
+# What passes by itself, so that a session waits for its own backlog queue.
+_PASSING: tuple[FaultKind, ...] = (
+    "refuse",
+    "silence",
+    "slow",
+    "lose-request",
+    "lose-answer",
+    "break-request",
+    "break-answer",
+    "error",
+    "busy",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +210,44 @@ def draw_convoy_plan(seed: int) -> ClientPlan:
         faults=tuple(sorted(faults, key=lambda fault: fault.begin)),
         crashes=plan.crashes if chance.random() < 0.2 else (),
         deeds=tuple(Deed("fail over", 5.0, path, 0.0) for path in _PATHS),
+    )
+
+
+def draw_order_plan(seed: int) -> ClientPlan:
+    """Sessions that are sent to through an outage, while the secondary fails now and then and the application
+    is restarted.
+    """
+    plan = draw_client_plan(seed)
+    chance = random.Random(f"order {seed}")
+    begin, end = round(chance.uniform(2, 6), 4), round(chance.uniform(12, 28), 4)
+    number, calls = 0, []
+    for caller in range(chance.randint(1, 4)):
+        path, at = chance.choice(_PATHS), 0.5
+        while at < _HORIZON * 0.8:
+            ids = tuple(f"m{number + more:03}" for more in range(chance.choice((1, 1, 1, 3))))
+            kind: Literal["one", "list"] = "one" if len(ids) == 1 else "list"
+            calls.append(PlannedCall(ids, caller, path, f"s{caller}", round(at, 4), kind, None, None))
+            number += len(ids)
+            at += chance.expovariate(1.0)
+    faults = [Fault(chance.choice(("refuse", "silence")), PRIMARY, begin, end)]
+    for _ in range(chance.choice((0, 1, 2, 4))):
+        at = round(chance.uniform(begin, end + 8), 4)
+        queue = backlog(chance.randrange(3)) if chance.random() < 0.3 else None
+        if chance.random() < 0.4:
+            faults.append(Fault(chance.choice(_MOMENTS), SECONDARY, at, at, queue))
+        else:
+            until = round(at + 10 ** chance.uniform(-1, 1), 4)
+            often = chance.choice((1.0, 0.5))
+            faults.append(Fault(chance.choice(_PASSING), SECONDARY, at, until, queue, often))
+    return replace(
+        plan,
+        knobs=replace(
+            plan.knobs, queues=3, keeps_order=True, is_narrow=False, is_cramped=False, on_suspect="hold"
+        ),
+        calls=tuple(sorted(calls, key=lambda call: (call.at, call.ids))),
+        faults=tuple(sorted(faults, key=lambda fault: fault.begin)),
+        crashes=_crashes(chance),
+        deeds=(),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .client_history import play_client
-from .client_plan import draw_client_plan, draw_convoy_plan
+from .client_plan import draw_client_plan, draw_convoy_plan, draw_order_plan
 from .fleet_history import draw_fleet_plan, play_fleet
 from .pump_history import play_pump
 from .pump_plan import draw_pump_plan
@@ -47,6 +47,7 @@ WORLDS = {
     "pump": World(draw_pump_plan, play_pump, ("crashes", "faults", "messages")),
     "client": World(draw_client_plan, play_client, ("crashes", "faults", "deeds", "calls")),
     "convoy": World(draw_convoy_plan, play_client, ("crashes", "faults", "deeds", "calls")),
+    "order": World(draw_order_plan, play_client, ("crashes", "faults", "calls")),
     "fleet": World(draw_fleet_plan, play_fleet, ("mishaps", "faults")),
     "spool": World(draw_spool_plan, play_spool, ("crashes", "faults", "calls")),
 }

@@ -14,6 +14,7 @@ from .search import report, search
 
 HISTORIES = 16
 CONVOYS = 6
+ORDERED = 8
 
 
 @pytest.mark.timeout(300)
@@ -25,6 +26,12 @@ def test_nothing_acknowledged_is_lost_and_every_call_ends() -> None:
 @pytest.mark.timeout(300)
 def test_those_who_go_to_the_backlog_together_have_each_their_own_fate() -> None:
     findings = search("convoy", 0, CONVOYS)
+    assert not findings, report(findings[0])
+
+
+@pytest.mark.timeout(300)
+def test_sessions_keep_their_order_whatever_happens_to_the_secondary() -> None:
+    findings = search("order", 0, ORDERED)
     assert not findings, report(findings[0])
 
 

@@ -146,7 +146,6 @@ class Pair:
                 timers=self.timers,
                 interval=options.ping_primary_interval,
                 is_up=self._is_up,
-                prefer=self.backlog.rotation.prefer,
             )
         self.router = Router(surroundings, backlog=self.backlog, spool=spool, sessions=self.sessions)
         self.observers.tell(lambda observer: observer.paired(name, options.backlog_queue_count))

@@ -68,10 +68,9 @@ class Rotation:
         """Let a sender go on with this queue."""
         self._choices[sender] = self._queues[queue]
 
-    def prefer(self, sender: Hashable, queue: str) -> None:
-        """Let a sender that has no queue yet begin with this one, where messages of its kind wait already."""
-        if queue in self._queues:
-            self._choices.setdefault(sender, self._queues[queue])
+    def is_usable(self, queue: str, now: float) -> bool:
+        """Whether it is in the rotation."""
+        return self._queues[queue].is_usable(now)
 
     def fail(self, queue: str, now: float, *, reason: str) -> bool:
         """A send to the queue failed. True if it leaves the rotation now, False if it was out before."""

@@ -15,13 +15,16 @@
 5. A throttled secondary is waited for with the turn kept, so that order holds, until the round is over. All
    its queues are throttled alike: none leaves the rotation for it, and with the round that it has used up
    end those of all who wait behind it.
-6. The SDK is given a single message as bytes: it takes many times as long as we do to write one. Those who
+6. Where the order of sessions is kept, a call is bound to the queue in which its session waits: it tries that
+   until its round is over, or no other one opens either, unless the queue is full, disabled or gone.
+7. The SDK is given a single message as bytes: it takes many times as long as we do to write one. Those who
    wait in line go in one batch, see `rounds.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterator
 from functools import cached_property, partial
 from itertools import cycle
@@ -30,7 +33,6 @@ from typing import Any, Final, cast
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
 
-from pairbus.client.direct.encoding import Routing, encode_envelope
 from pairbus.client.state.records import Records
 from pairbus.client.status import SendCounts
 from pairbus.pairing.errors import BacklogUnavailableError, tell_taken
@@ -47,7 +49,7 @@ from .link import SdkOperation, SendLink
 from .message import Message
 from .pinger import open_link
 from .redirects import Redirects
-from .rounds import Convoy, Round, Shipment
+from .rounds import Bond, Convoy, Round, Shipment, send_batch
 from .surroundings import Surroundings
 from .ticket import Ending, Ticket
 from .wrapping import WrappedGroup, Wrapping
@@ -106,15 +108,21 @@ class BacklogRoute:
         self._is_closed = False
 
     async def send(
-        self, path: str, call: EntityCall, *, counts: SendCounts, begun: Shipment | None = None
+        self,
+        path: str,
+        call: EntityCall,
+        *,
+        counts: SendCounts,
+        begun: Shipment | None = None,
+        bond: Bond | None = None,
     ) -> None:
         """Have all messages of a call in backlog queues, in order, or raise; what was taken is on record when
         this returns, and how often the primary may have taken it before. Where no queue is left in the middle
-        of it, the error says how many were taken. `begun` has set out with all of them.
+        of it, the error says how many were taken. `begun` has set out with all; `bond` is for rule 6.
         """
         taken = 0
         if not self._limits:
-            await self._on_a_queue(Round(path, call.deadline))
+            await self._on_a_queue(Round(path, call.deadline, bond=bond and Bond(bond.queue)))
         while taken < len(call.messages):
             wrapping = self._wrapping(path) if begun is None else begun.wrapping
             try:
@@ -122,7 +130,7 @@ class BacklogRoute:
                     await self._ship(begun)
                     return
                 for group in wrapping.wrap_all(call.messages[taken:], call.when):
-                    await self._ship(Shipment(self, call, wrapping, group, counts))
+                    await self._ship(Shipment(self, call, wrapping, group, counts, bond))
                     taken += len(group.messages)
             except Exception as error:
                 is_narrower = self.limit < wrapping.limit or self.batch_limit < wrapping.batch_limit
@@ -169,7 +177,7 @@ class BacklogRoute:
 
     @cached_property
     def _as_bytes(self) -> bool:
-        """Whether rule 6 holds; our own senders write messages by themselves."""
+        """Whether rule 7 holds; our own senders write messages by themselves."""
         return self._side.takes_written
 
     def _wrapping(self, path: str) -> Wrapping:
@@ -220,13 +228,13 @@ class BacklogRoute:
     # -- sending
 
     def transmit(self, wanted: Shipment, sender: SdkSender) -> Awaitable[Any]:
-        """Have the SDK send it: rule 6."""
+        """Have the SDK send it: rule 7."""
         if wanted.parcel is not None and wanted.parcel.payload is not None:  # as nearly always
             return cast(WrittenSender, sender).send_written(wanted.parcel.payload)
         if wanted.batch is not None:
             return sender.send_messages(wanted.batch)
         if len(wanted.messages) > 1:
-            return _send_batch(sender, wanted.messages[0].routing, wanted.payloads)
+            return send_batch(sender, wanted.messages[0].routing, wanted.payloads)
         (message,) = wanted.messages
         if wanted.wrapping.as_bytes:  # here, where what cannot be written fails as the SDK's send would
             payload = message.encode(self.batch_limit - BATCH_RESERVE)
@@ -243,25 +251,50 @@ class BacklogRoute:
 
     async def _on_a_queue(self, wanted: Round) -> str:
         """Have something done on a queue of the rotation; the queue that did it."""
-        sender = path_key(wanted.path)
+        sender, bond = path_key(wanted.path), wanted.bond
         queue = wanted.queue
         while True:
             if queue is None:
                 now = self._timers.now()
                 self._check(wanted, now)
-                if sender in self._openings:
+                queue = None if bond is None else self._bound_queue(wanted, bond, now)
+                if queue is None and sender in self._openings:
                     await self._wait_for_opening(sender, wanted)
                     continue
-                queue = self.rotation.choose(sender, now, tried=wanted.tried)
+                queue = queue or self.rotation.choose(sender, now, tried=wanted.tried)
                 wanted.tried.add(queue)
             ending = await self._try_queue(queue, wanted)
             if ending is _DONE:
+                if bond is not None:
+                    bond.queue = queue
+                    self.rotation.restore(queue)
                 self._succeeded(queue, self._timers.now())
                 return queue
-            queue = None
+            failed, queue = queue, None
+            if bond is not None and bond.queue == failed and await self._keeps_to(failed, wanted, bond):
+                continue
             is_silent = ending is Ending.OUT_OF_TIME and wanted.stops_at > self._timers.now()
             if is_silent and sender not in self._openings:  # or somebody has begun it already
                 await self._open_others(sender, wanted)
+
+    def _bound_queue(self, wanted: Round, bond: Bond, now: float) -> str | None:
+        """Rule 6. While the queue is out of the rotation, the time of the round runs."""
+        if (queue := bond.queue) is not None and not self.rotation.is_usable(queue, now):
+            if not self.rotation.usable(now):
+                raise self.rotation.exhausted(now)
+            wanted.set_out(now, self._options.send_timeout)
+        return queue
+
+    async def _keeps_to(self, queue: str, wanted: Round, bond: Bond) -> bool:
+        """After a failure of the queue that a call is bound to: whether it tries that again."""
+        if wanted.error is not None and bond.is_broken_by(describe(wanted.error), wanted.path):
+            return False
+        wanted.failures += 1
+        self._link(queue).rest(self._options.retry_delay_after(wanted.failures))
+        for other in self.rotation.usable(self._timers.now()):
+            if other == queue or await self._open_or_remove(other, wanted.stops_at):
+                break
+        return True
 
     async def _try_queue(self, queue: str, wanted: Round) -> Ending:
         """One queue: DONE, or why another one has to be tried. Raises what is the caller's to see."""
@@ -313,9 +346,10 @@ class BacklogRoute:
     async def _wait_in_line(self, link: SendLink, queue: str, wanted: Round) -> Ending:
         """TURN, or how it ended without one: called away, or in a convoy."""
         ending: Ending | None = None
-        wanted.halt(self._timers.now())
+        if wanted.bond is None or self.rotation.is_usable(queue, self._timers.now()):
+            wanted.halt(self._timers.now())
         try:
-            ending = await link.wait_turn(wanted, wanted.deadline)
+            ending = await link.wait_turn(wanted, None if wanted.stops_at == math.inf else wanted.stops_at)
             return ending
         finally:
             wanted.leave_convoy(ending)
@@ -355,17 +389,10 @@ class BacklogRoute:
     async def _send_convoy(self, link: SendLink, queue: str, convoy: Convoy) -> None:
         ending = Ending.ABANDONED
         try:
-            ending = await link.call(
-                convoy, partial(self._transmit_all, convoy), limit=convoy.limit, deadline=None
-            )
+            ending = await link.call(convoy, convoy.transmit, limit=convoy.limit, deadline=None)
         finally:
             self._convoy_ended(link, queue, convoy, ending)
             link.pass_turn()
-
-    async def _transmit_all(self, convoy: Convoy, sender: SdkSender) -> None:
-        parcels = [each.parcel for each in convoy.rounds if each.parcel is not None]
-        payloads = [parcel.payload for parcel in parcels if parcel.payload is not None]
-        await _send_batch(sender, parcels[0].routing, payloads)
 
     def _convoy_ended(self, link: SendLink, queue: str, convoy: Convoy, ending: Ending) -> None:
         """Let everybody in it go on, in order, before those behind it."""
@@ -462,6 +489,7 @@ class BacklogRoute:
             self._throttling = failure.summary
             return False
         link.discard_after(ticket)
+        self._throttling = failure.summary
         self._remove(queue, link, failure.summary)
         return True
 
@@ -567,7 +595,3 @@ class BacklogRoute:
 
     def _idle_closure(self, error: BaseException, idle_for: float) -> Fate | None:
         return find_idle_closure(describe(error), self._options, idle_for=idle_for)
-
-
-def _send_batch(sender: SdkSender, first: Routing, payloads: list[bytes]) -> Awaitable[Any]:
-    return cast(WrittenSender, sender).send_written(encode_envelope(first, payloads), is_batch=True)

@@ -13,27 +13,50 @@ a *convoy*:
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Awaitable
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
+from pairbus.client.direct.encoding import Routing, encode_envelope
 from pairbus.client.observers.observer import AttemptOutcome
 from pairbus.client.status import SendCounts
+from pairbus.pairing.failures import Failure, FailureKind, classify
 from pairbus.sdk.failures import describe
-from pairbus.sdk.side import SdkSender
+from pairbus.sdk.side import SdkSender, WrittenSender
 
 from .calls import EntityCall
 from .pinger import open_link
 from .ticket import Ending, Ticket
 from .wrapping import WrappedGroup, WrappedMessage, Wrapping
 
+log = logging.getLogger(__name__)
 _DONE: Final = Ending.DONE  # see `link.py`
+# Of a backlog queue: waiting does not help against it.
+_LASTING = (FailureKind.MISSING, FailureKind.DISABLED, FailureKind.FULL)
 # What a round may take beyond the time of one attempt.
 _ROUND_REST = 5.0
 # As many messages go in one transfer at most, which all have the fate of one.
 _MOST = 100
 # What a batch adds to a message.
 _FRAME = 8
+
+
+class Bond:
+    """The queue that the sessions of a call are bound to, since their messages wait there; None for any."""
+
+    __slots__ = ("queue",)
+
+    def __init__(self, queue: str | None) -> None:
+        self.queue = queue
+
+    def is_broken_by(self, failure: Failure, path: str) -> bool:
+        """Whether the queue failed in a way that waiting does not help against; then any is as good."""
+        if classify(failure) not in _LASTING:
+            return False
+        log.warning("a session of %s goes on without its order, in another queue: %s", path, failure.summary)
+        self.queue = None
+        return True
 
 
 class Round(Ticket):
@@ -43,14 +66,22 @@ class Round(Ticket):
     The time runs while it has a turn, or others set out with it: waiting for that takes none of it.
     """
 
-    __slots__ = ("_left", "convoy", "deadline", "ends", "parcel", "path", "queue", "tried")
+    __slots__ = ("_left", "bond", "convoy", "deadline", "ends", "parcel", "path", "queue", "tried")
 
-    def __init__(self, path: str, deadline: float | None, *, parcel: WrappedMessage | None = None) -> None:
-        """`parcel` is what others may take along."""
+    def __init__(
+        self,
+        path: str,
+        deadline: float | None,
+        *,
+        parcel: WrappedMessage | None = None,
+        bond: Bond | None = None,
+    ) -> None:
+        """`parcel` is what others may take along; `bond` where the order of sessions is kept."""
         Ticket.__init__(self)  # see `calls.py`
         self.path = path
         self.deadline = deadline
         self.parcel = parcel
+        self.bond = bond
         self.tried: set[str] = set()
         #: Where it has set out for, with the turn, until it is heard what came of that.
         self.queue: str | None = None
@@ -135,10 +166,11 @@ class Shipment(Round):
         wrapping: Wrapping,
         group: WrappedGroup,
         counts: SendCounts,
+        bond: Bond | None = None,
     ) -> None:
         messages, batch = group
         parcel = messages[0] if wrapping.as_bytes and batch is None and len(messages) == 1 else None
-        Round.__init__(self, wrapping.path, call.deadline, parcel=parcel)
+        Round.__init__(self, wrapping.path, call.deadline, parcel=parcel, bond=bond)
         self._carrier = carrier
         self.call = call
         self.wrapping = wrapping
@@ -199,6 +231,12 @@ class Convoy(Ticket):
         ticket.convoy = self
         return True
 
+    def transmit(self, sender: SdkSender) -> Awaitable[Any]:
+        """Have the SDK send all that is in it."""
+        parcels = [each.parcel for each in self.rounds if each.parcel is not None]
+        payloads = [parcel.payload for parcel in parcels if parcel.payload is not None]
+        return send_batch(sender, parcels[0].routing, payloads)
+
     def _is_routed_apart(self, parcel: WrappedMessage) -> bool:
         first = self.rounds[0].parcel if self.rounds else None
         return first is not None and first.routing[1:] != parcel.routing[1:]
@@ -216,6 +254,11 @@ class Convoy(Ticket):
         for each in rounds:
             each.arrive()
         return rounds
+
+
+def send_batch(sender: SdkSender, first: Routing, payloads: list[bytes]) -> Awaitable[Any]:
+    """Have the SDK send a batch that is written."""
+    return cast(WrittenSender, sender).send_written(encode_envelope(first, payloads), is_batch=True)
 
 
 def outcome_of(ending: Ending | None, ticket: Ticket) -> AttemptOutcome:

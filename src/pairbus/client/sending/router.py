@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import nullcontext
 from functools import partial
 from typing import Any, Final
 
@@ -130,6 +129,8 @@ class Router:
     async def _perform(self, entity: PairedEntity, call: EntityCall, timeout: float | None) -> Any:
         call.deadline = None if timeout is None else self._timers.now() + timeout
         health, sessions = entity.health, self._sessions
+        if sessions is not None and sessions.is_looking_first:
+            await sessions.find_out(entity.path, call.messages, call.deadline)
         try:
             while True:
                 if self._sides.have_ended:
@@ -211,8 +212,13 @@ class Router:
             raise
 
     async def _send_to_backlog(self, entity: PairedEntity, call: EntityCall) -> None:
-        with self._sessions.redirecting(entity.path, call.messages) if self._sessions else nullcontext():
+        sessions = self._sessions
+        if sessions is None:
             await self._backlog.send(entity.path, call, counts=entity.counts)
+            return
+        await sessions.find_out(entity.path, call.messages, call.deadline)
+        with sessions.redirecting(entity.path, call.messages) as bond:
+            await self._backlog.send(entity.path, call, counts=entity.counts, bond=bond)
 
     async def _keep(
         self, spool: Spool, entity: PairedEntity, call: EntityCall, messages: list[Message]

@@ -16,7 +16,8 @@ Theory of operation
    coming home, is *held*: its sends wait for the next looks, which come soon, and then go to the primary. If
    that takes too long they go to the backlog once more.
 5. The first look, at the start, finds what an earlier process has left in the backlog: those sessions stay,
-   too, and go to the queue in which they wait, since order is kept within one queue. No send waits for it.
+   too. Who sends to a session waits for it, but not for long. If it fails, others follow; who sends to the
+   primary waits for none of those, and who sends to the backlog may begin one.
 6. What cannot be looked at tells nothing: the sessions stay.
 7. Calls of one session that run side by side keep their *line*: each waits until those before it have ended,
    whatever became of them, so that neither a second try nor another link nor another way lets one overtake.
@@ -25,6 +26,7 @@ Theory of operation
 8. What is spooled while its session stays says so, also to the next process: there the session stays as well
    until the first look tells what it has in the backlog. What it has in the spool does not make it stay: that
    is sent in order, others go behind it, and what does not fit the backlog would wait for ever.
+9. A session that stays is bound to the queue in which it waits, since order is kept within one queue.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ from pairbus.pairing.names import path_key
 from pairbus.timers import TimerHandle, Timers
 
 from .message import Message, session_of
+from .rounds import Bond
 
 log = logging.getLogger(__name__)
 # Rule 4: as many as a syphon moves within a moment; how soon the next look comes; how long sends wait at
@@ -84,6 +87,7 @@ Look = Callable[[set[SessionKey] | None], Awaitable[SessionPicture]]
 
 @dataclass(slots=True, eq=False)
 class _Stay:
+    queue: str | None = None
     on_the_way: int = 0
     redirects: int = 0
     firsts: dict[str, int] | None = None
@@ -101,21 +105,20 @@ class StayingSessions:
         timers: Timers,
         interval: float,
         is_up: Callable[[str], bool],
-        prefer: Callable[[str, str], object],
     ) -> None:
-        """`is_up`: whether a path goes to the primary; `prefer` has a path sent to a backlog queue, if none
-        has been chosen for it yet.
-        """
+        """`is_up`: whether a path goes to the primary."""
         self._look = look
         self._timers = timers
         self._interval = interval
         self._is_up = is_up
-        self._prefer = prefer
         #: The sessions that stay. Sends look at whether there are any.
         self.staying: dict[SessionKey, _Stay] = {}
         # The last call in the line of each session: done when it has ended.
         self._lines: dict[SessionKey, asyncio.Future[None]] = {}
         self._has_adopted = True
+        #: Whether the first look is under way, of which rule 5 tells.
+        self.is_looking_first = False
+        self._looked_at = 0.0
         self._timer: TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -129,17 +132,19 @@ class StayingSessions:
         return next((stay for stay in stays if stay.hold is not None), stays[0] if stays else None)
 
     @contextmanager
-    def redirecting(self, path: str, messages: Sequence[Message]) -> Iterator[None]:
-        """Around a call that goes to the backlog; rules 1 and 3."""
+    def redirecting(self, path: str, messages: Sequence[Message]) -> Iterator[Bond | None]:
+        """Around a call that goes to the backlog; rules 1, 3 and 9."""
         stays = [self.staying.setdefault(key, _Stay()) for key in _keys(path, messages)]
+        bond = Bond(next((stay.queue for stay in stays if stay.queue is not None), None)) if stays else None
         for stay in stays:
             stay.on_the_way += 1
             stay.redirects += 1
         try:
-            yield
+            yield bond
         finally:
             for stay in stays:
                 stay.on_the_way -= 1
+                stay.queue = None if bond is None else bond.queue
             self._arm(self._interval)
 
     @asynccontextmanager
@@ -174,6 +179,16 @@ class StayingSessions:
             asyncio.gather(*before).add_done_callback(leave)
         else:
             leave(None)
+
+    async def find_out(self, path: str, messages: Sequence[Message], deadline: float | None) -> None:
+        """Rule 5: wait for the look that is under way, or begin one, unless it is known what there was."""
+        if self._has_adopted or not _keys(path, messages):
+            return
+        if self._task is None and self._timers.now() >= self._looked_at + _LONGEST_HOLD:
+            self._begin_look()
+        if self._task is not None:
+            ends = self._looked_at + _LONGEST_HOLD
+            await self._wait_for(self._task, ends if deadline is None else min(ends, deadline))
 
     async def wait_out(self, stay: _Stay, deadline: float | None) -> None:
         """Rule 4: wait until a hold is over; OperationTimeoutError if the caller's time is over first."""
@@ -211,7 +226,8 @@ class StayingSessions:
     def start(self) -> None:
         """Rule 5."""
         self._has_adopted = False
-        self._arm(0.0)
+        self.is_looking_first = True
+        self._begin_look()
 
     def status(self) -> SessionsStatus:
         """A picture of this moment."""
@@ -238,7 +254,12 @@ class StayingSessions:
             self._timer = self._timers.call_at(self._timers.now() + delay, self._begin_look)
 
     def _begin_look(self) -> None:
-        self._timer = None
+        if self._is_closed:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._looked_at = self._timers.now()
         self._task = asyncio.get_running_loop().create_task(self._look_once())
 
     async def _look_once(self) -> None:
@@ -253,7 +274,7 @@ class StayingSessions:
             self._last_error = f"{type(error).__name__}: {error}"
             log.exception("the backlog cannot be looked through, its sessions stay there")
         finally:
-            self._task = None
+            self._task, self.is_looking_first = None, False
             self._end_holds()
             if self.staying or not self._has_adopted:
                 held = any(stay.hold is not None for stay in self.staying.values())
@@ -264,9 +285,8 @@ class StayingSessions:
         picture = await self._look(set(self.staying) if self._has_adopted else None)
         if not self._has_adopted:
             self._has_adopted = True
-            for key, firsts in picture.firsts.items():
+            for key in picture.firsts:
                 self.staying.setdefault(key, _Stay())
-                self._prefer(key.path, next(iter(firsts)))
         for key, stay in list(self.staying.items()):
             if key in picture.counts:
                 self._note_seen(key, stay, picture)
@@ -277,6 +297,7 @@ class StayingSessions:
     def _note_seen(self, key: SessionKey, stay: _Stay, picture: SessionPicture) -> None:
         firsts, earlier = picture.firsts[key], stay.firsts
         stay.firsts = firsts
+        stay.queue = stay.queue or next(iter(firsts))
         is_coming_home = earlier is not None and earlier != firsts
         is_few = picture.is_whole and picture.counts[key] <= _FEW
         if stay.hold is None and is_coming_home and is_few and self._is_up(key.path):
