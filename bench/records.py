@@ -6,8 +6,10 @@ the backlog, pings, and what the pumps move. More records are more days of the s
 
 from __future__ import annotations
 
+import itertools
 import random
 import uuid
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -42,7 +44,8 @@ def make_ledger(directory: Path, rows: int, *, seed: int = 1) -> Made:
     directory.mkdir(parents=True)
     writer = _Files(directory)
     units = made = 0
-    lines = _operations(random.Random(seed))
+    numbers = _Numbers(itertools.count)
+    lines = _operations(random.Random(seed), numbers)
     for minute, some, billed in lines:
         if made + len(some) > rows:
             some, billed = some[: rows - made], billed[: rows - made]
@@ -51,7 +54,7 @@ def make_ledger(directory: Path, rows: int, *, seed: int = 1) -> Made:
         units += sum(billed)
         if made == rows:
             break
-    for moment, line in _marks(minute):
+    for moment, line in _marks(minute, numbers):
         writer.add(moment, [line])
     writer.close()
     return Made(made, units, writer.size)
@@ -83,22 +86,25 @@ class _Files:
         self._lines = []
 
 
-def _operations(dice: random.Random) -> Iterator[tuple[int, list[str], list[int]]]:
+# Those of its rows, by writer.
+_Numbers = defaultdict[str, "itertools.count[int]"]
+
+
+def _operations(dice: random.Random, numbers: _Numbers) -> Iterator[tuple[int, list[str], list[int]]]:
     """Minute after minute: its lines, and what is billed for each of them."""
-    number = 0
     minute = FIRST
     while True:
         lines, billed = [], []
         for row in _minute(minute, dice):
             writer, role, pair, namespace, entity, stage, kind, size_class, outage, count, size = row
             lines.append(
-                f'{{"row":"operation","id":"{writer}:{number:09d}","writer":"{writer}","pair":"{pair}",'
+                f'{{"row":"operation","id":"{writer}:{next(numbers[writer]):09d}","writer":"{writer}",'
+                f'"pair":"{pair}",'
                 f'"role":"{role}","namespace":"{namespace}","entity":"{entity}","stage":"{stage}",'
                 f'"kind":"{kind}","size_class":{size_class},"minute":{minute},"outage":{outage},'
                 f'"count":{count},"unknown":0,"bytes":{size}}}'
             )
             billed.append(count * size_class)
-            number += 1
         yield minute, lines, billed
         minute += 60
 
@@ -149,7 +155,7 @@ def _outage_at(minute: int) -> int | None:
     return FIRST + (number * _OUTAGE_EVERY + _OUTAGE_FROM) * 60
 
 
-def _marks(last: int) -> Iterator[tuple[int, str]]:
+def _marks(last: int, numbers: _Numbers) -> Iterator[tuple[int, str]]:
     """What writers tell of outages and of themselves; one in five was killed."""
     for pair in _PAIRS:
         for client in range(_CLIENTS // 2):
@@ -161,15 +167,11 @@ def _marks(last: int) -> Iterator[tuple[int, str]]:
                     name = f"orders/{entity}"
                     of = f'"entity":"{name}","outage":"{writer}/{name}/{begins}",{about}'
                     ends = begins + (_OUTAGE_UNTIL - _OUTAGE_FROM) * 60
-                    yield (
-                        begins,
-                        f'{{"row":"outage","id":"{writer}/{name}:b{begins}","begins":true,"at":{begins}.5,{of}}}',
-                    )
-                    yield (
-                        ends,
-                        f'{{"row":"outage","id":"{writer}/{name}:e{begins}","begins":false,"at":{ends}.5,{of}}}',
-                    )
+                    for at, is_begun in ((begins, "true"), (ends, "false")):
+                        own = f'"id":"{writer}:{next(numbers[writer]):09d}","begins":{is_begun},"at":{at}.5'
+                        yield at, f'{{"row":"outage",{own},{of}}}'
                 begins += _OUTAGE_EVERY * 60
             for phase, at in (("begin", FIRST), ("end" if client else "interval", last)):
                 told = f'"role":"client","phase":"{phase}","at":{at}.0,"every":60.0'
-                yield at, f'{{"row":"writer","id":"{writer}:{phase}",{about},{told}}}'
+                own = f'"id":"{writer}:{next(numbers[writer]):09d}"'
+                yield at, f'{{"row":"writer",{own},{about},{told}}}'

@@ -175,6 +175,7 @@ def test_of_the_ledger_whole_months_go(tmp_path: Path) -> None:
         "operations-1798848",
         "operations-2027-01",
         "operations-9999999",
+        "operations-since-2",
     ]
 
 

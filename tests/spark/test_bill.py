@@ -6,6 +6,7 @@ import csv
 import json
 import random
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -56,6 +57,7 @@ def make_rows(seed: int = 7, operations: int = 600) -> Iterator[dict[str, Any]]:
     """Two pairs over the end of a month, an outage of each seen by two clients, one of them killed in it."""
     dice = random.Random(seed)
     outages = {}
+    numbers = Counter[str]()
     for pair in ("contoso", "fabrikam"):
         for client in range(2):
             writer = f"{pair}-client-{client}"
@@ -72,11 +74,12 @@ def make_rows(seed: int = 7, operations: int = 600) -> Iterator[dict[str, Any]]:
                     "row": "writer", "id": f"{writer}:{phase}", "role": "client",
                     "phase": phase, "at": float(at), "every": 60.0, **about,
                 }  # fmt: skip
-    for number in range(operations):
+    for _ in range(operations):
         pair = dice.choice(["contoso", "fabrikam"])
         role = dice.choice(["client", "pump"])
         writer = f"{pair}-{role}-{dice.randrange(2)}"
         stage = dice.choice(list(Stage))
+        number, numbers[writer] = numbers[writer], numbers[writer] + 1
         yield {
             "row": "operation",
             "id": f"{writer}:{number:09d}",
@@ -305,6 +308,42 @@ def test_the_command_writes_a_page_and_prints_the_sums(
     again = json.loads(capsys.readouterr().out)
     assert again == {**shown, "taken_in": {"segments": 0, "adopted": 0, "days": []}}
     assert (out / "report.html").exists()
+
+
+def test_a_file_of_the_ledger_that_was_removed_makes_the_bill_incomplete(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment, or a day that was taken in; what comes back is not missing any more."""
+    monkeypatch.setattr(pairbus.spark, "open_session", lambda **_: Borrowed(spark))
+    records, out = tmp_path / "records", tmp_path / "out"
+    rows = [row for row in make_rows(operations=400) if row["row"] == "operation"]
+    in_order = sorted(rows, key=lambda row: row["id"][-9:])
+    for first in range(0, 400, 100):
+        write(records, in_order[first : first + 100])
+    removed = closed_segments(records, KIND)[1]
+    kept = tmp_path / removed.name
+    removed.rename(kept)
+    arguments = ["cost", "report", "--records", str(records), "--out", str(out)]
+    assert main(arguments) == 4
+    assert "The bill is incomplete. Rows of contoso-client-" in capsys.readouterr().out
+    assert "The bill is incomplete." in (out / "report.html").read_text(encoding="utf-8")
+    assert sum(one.rows for one in on_spark(spark, records).missing) == 100
+    kept.rename(removed)
+    assert main(arguments) == 0
+    capsys.readouterr()
+    day = day_directories(records)[1]
+    day.rename(tmp_path / day.name)
+    assert main([*arguments, "--json"]) == 4
+    missing = {one["writer"]: one["rows"] for one in json.loads(capsys.readouterr().out)["missing"]}
+    begins = FIRST + 86_400
+    left = {row["writer"]: row["id"] for row in in_order if not begins <= row["minute"] < begins + 86_400}
+    assert missing == Counter(
+        row["writer"]
+        for row in in_order
+        if begins <= row["minute"] < begins + 86_400 and row["id"] < left[row["writer"]]
+    )
+    (tmp_path / day.name).rename(day)
+    assert main(arguments) == 0
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,13 @@ from pairbus.ledger.operations import (
 )
 from pairbus.spark.day_brief import (
     Brief,
+    DayDraft,
     attribute,
     brief_of,
     has_brief,
+    has_copies,
     join_briefs,
+    judge_marks,
     read_marks,
     read_sums,
     uses_of,
@@ -185,3 +188,39 @@ def test_a_brief_can_be_billed_in_memory() -> None:
     found = uses_of(brief_of(table_of(rows), now=NOW).sums)
     operations = [row for row in rows if isinstance(row, Operation)]
     assert make_bill(found, [], SHEET) == make_bill(operations, [], SHEET)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 9)), max_size=20), st.integers(0, 20))
+def test_the_numbers_of_rows_are_told_however_they_are_cut(rows: list[tuple[str, int]], cut: int) -> None:
+    """Also those that are there twice; an id that is no number of its writer is none."""
+    ids = [{"writer": writer, "id": f"{writer}:{number:09d}"} for writer, number in rows]
+    others = [{"id": one} for one in ("w:1", "a:000000001", "w:0000000001", "w:00000000x", "000000001")]
+    made = [parse_row({**OPERATION, **told}) for told in [*ids, *others]]
+    parts = [brief_of(table_of(some), now=NOW) for some in (made[:cut], made[cut:])]
+    for whole in (brief_of(table_of(made), now=NOW), join_briefs(parts, now=NOW)):
+        runs = judge_marks(whole.marks, now=NOW).runs
+        assert sum(run.rows for run in runs) == len(rows)
+        told = [(run.writer, number) for run in runs for number in range(run.first, run.last + 1)]
+        assert sorted(told) == sorted(set(rows))
+        assert {run.pair for run in runs} <= {"contoso"}
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        (["w:000000000", "w:000000001", "w:000000003"], False),
+        (["w:000000000", "w:000000001", "w:000000000"], True),
+        (["w:000000000", "other"], False),
+        (["w:000000000", "other", "other"], True),
+        (["w:000000000", "other", "w:000000000"], True),
+    ],
+)
+def test_a_day_tells_whether_a_row_may_be_there_twice(ids: list[str], expected: bool, tmp_path: Path) -> None:
+    """In one part, or in several."""
+    rows = [parse_row({**OPERATION, "id": one}) for one in ids]
+    for directory, parts in ((tmp_path / "one", [rows]), (tmp_path / "more", [rows[:2], rows[2:]])):
+        for part, some in enumerate(filter(None, parts)):
+            table = table_of(some).drop_columns(["day"])
+            with DayDraft.open(directory, table.schema, part=part, now=NOW) as draft:
+                draft.add(table)
+        assert has_copies(directory) is expected

@@ -23,6 +23,7 @@ from pairbus.plumbing.toml_tables import read_text
 from pairbus.plumbing.wording import write_cents, write_moment
 
 from .config import find_config
+from .exit_codes import INCOMPLETE
 from .group import examples
 from .pairs import PairChoice, pair_options
 from .places import DIRECTORY, EXISTING_FILE
@@ -87,7 +88,8 @@ def report_command(
     """Bill what clients and syphon did, by stage, entity and outage.
 
     It writes a page that opens offline, and the lines as CSV and Parquet. Run it as often as you like: what
-    was taken in before is not counted twice. Exit code 1: the newest month costs more than the budget.
+    was taken in before is not counted twice. Exit code 1: the newest month costs more than the budget; 4:
+    rows that were written are missing, so that it may have cost more.
     """
     if month is not None and not _MONTH.fullmatch(month):
         raise ConfigurationError(f"--month is written as 2026-11, not {month!r}")
@@ -124,7 +126,7 @@ def report_command(
     # A budget is for a month: of several, the newest.
     newest = run.report.months[-1:]
     spent = sum((one.total for one in newest), Decimal(0))
-    return tell_budget(spent, limit, run.report.currency)
+    return tell_budget(spent, limit, run.report.currency) or (INCOMPLETE if run.report.missing else 0)
 
 
 def _records(choice: PairChoice, state: Path | None, records: RecordPlace | None) -> RecordPlace:
@@ -180,6 +182,11 @@ def _draw(report: Report, page: Path) -> Iterator[str]:
     yield from (*draw_table(("SUM", report.currency), sums), "")
     yield from (*draw_transfer(report.transfer), "")
     yield from draw_alternatives(report.alternatives, report.currency)
+    for one in report.missing:
+        yield (
+            f"\nThe bill is incomplete. Rows of {shown(one.writer)} ({shown(one.pair)}) that are missing: "
+            f"{one.rows:,}, written between {write_moment(one.begins)} and {write_moment(one.ends)} UTC."
+        )
     for gap in report.gaps:
         yield (
             f"\n{shown(gap.writer)} ({shown(gap.pair)}) ended without a word: what it did between "

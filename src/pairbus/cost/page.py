@@ -69,6 +69,11 @@ def _warnings(report: Report) -> str:
             f"Operations of unknown outcome: {report.unknown:,}. They may be on the bill of the service, and "
             "are not priced here."
         )
+    for one in report.missing:
+        found.append(
+            f"The bill is incomplete. Rows of {escape(one.writer)} ({escape(one.pair)}) that are missing: "
+            f"{one.rows:,}, written between {_moment(one.begins)} and {_moment(one.ends)}."
+        )
     for gap in report.gaps:
         found.append(
             f"{escape(gap.writer)} ({escape(gap.pair)}) ended without a word: what it did between "

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from pairbus.ledger.operations import Gap
+from pairbus.ledger.row_runs import MissingRows
 from pairbus.stages import Stage
 
 from .bill import Bill, BillLine, MonthBill, month_of
@@ -96,6 +97,7 @@ class Report:
     timeline: Sequence[Tick]
     step: int
     gaps: Sequence[Gap] = ()
+    missing: Sequence[MissingRows] = ()
     bad_rows: int = 0
     forecast: Sequence[Forecast] = field(default_factory=tuple)
     alternatives: Sequence[Alternative] = ()
@@ -164,6 +166,7 @@ class Report:
                 for one in self.outages
             ],
             "gaps": [asdict(gap) for gap in self.gaps],
+            "missing": [asdict(one) for one in self.missing],
             "transfer": [one.to_dict() for one in self.transfer],
             "alternatives": [
                 {"name": other.name, "cost": money(other.cost), "note": other.note}
@@ -275,6 +278,7 @@ def make_report(
     timeline: Sequence[Tick],
     hours: Sequence[int],
     gaps: Sequence[Gap] = (),
+    missing: Sequence[MissingRows] = (),
     bad_rows: int = 0,
     system: System | None = None,
 ) -> Report:
@@ -292,6 +296,7 @@ def make_report(
         timeline=timeline,
         step=step_for(hours),
         gaps=gaps,
+        missing=missing,
         bad_rows=bad_rows,
         alternatives=find_alternatives(sheet, months=months, by_stage=by_stage, pairs=len(shares["pair"])),
         forecast=() if system is None else forecast_stages(system, sheet, by_stage=by_stage, hours=hours),

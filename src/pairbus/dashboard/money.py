@@ -159,7 +159,7 @@ def _read_day(path: Path, *, now: float) -> _Taken:
     """A day that has no sums, as version 0.1.0 has left it, is left to the report."""
     from pairbus.spark.day_brief import judge_marks, read_marks, read_sums, uses_of
 
-    outages, writers, bad = judge_marks(read_marks(path), now=now)
+    outages, writers, _, bad = judge_marks(read_marks(path), now=now)
     return _Taken(uses_of(read_sums(path)), outages, writers, bad)
 
 

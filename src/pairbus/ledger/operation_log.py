@@ -5,7 +5,8 @@
    that could not be written are tried again as they are, ids included, since nobody knows what of them is on
    the disk; meanwhile sums gather in memory.
 3. A process that is killed loses what it did in the last `every` seconds. That it was killed is told by the
-   mark that it owes: also one that has nothing to tell makes one each `HEARTBEAT`.
+   mark that it owes: also one that has nothing to tell makes one each `HEARTBEAT`. Rows are numbered as they
+   are written, so that what is missing in between shows; see `row_runs`.
 4. Writes to an object store are told with what is written next. Those that a process makes after its last
    word, a handful, are told by nobody.
 """
@@ -128,9 +129,7 @@ class OperationLog(OperationSums):
     def mark_outage(self, outage: str, entity: str, *, begins: bool, at: float) -> None:
         """An entity has failed over, or is back."""
         with self._lock:
-            self._marks.append(
-                self._row("outage", {"entity": entity, "outage": outage, "begins": begins, "at": at})
-            )
+            self._marks.append({"entity": entity, "outage": outage, "begins": begins, "at": at})
 
     def start(self) -> None:
         """Begin to write, on a thread."""
@@ -191,7 +190,7 @@ class OperationLog(OperationSums):
         every = max(HEARTBEAT, self._every)
         operations = [dict(zip(_FIELDS, (*key, *sums[key]), strict=True)) for key in sums]
         return [
-            *marks,
+            *(self._row("outage", told) for told in marks),
             *(self._row("operation", {"role": self.role, **told}) for told in operations),
             self._row("writer", {"role": self.role, "phase": phase, "at": at, "every": every}),
         ]

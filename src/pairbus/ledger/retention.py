@@ -7,7 +7,8 @@
 2. The heads of chains that go on stay. So do those of hosts that were not heard of: they may have more.
 3. Receipts go a day later than redirect records, since clocks differ: whoever finds that a message was
    redirected finds what became of it.
-4. Of the ledger whole months go, so that there is a whole bill of a month or none.
+4. Of the ledger whole months go, so that there is a whole bill of a month or none. A word that is left first
+   tells since when it is kept; see `row_runs`.
 5. In a store the next manifest is put first. What it no longer names is deleted by a later call, so that
    whoever reads beside it finds all. If a compaction has put its own manifest in between, nothing is lost.
 """
@@ -20,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pairbus.plumbing.files import hold_alone
+from pairbus.plumbing.files import hold_alone, publish
 from pairbus.stores.parquet_files import copy_rows_since, has_parquet, has_rows_before
 from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import RecordStore, open_store
@@ -39,6 +40,7 @@ from .generation import (
 from .operations import KIND as OPERATIONS
 from .operations import lock_of as lock_of_ledger
 from .receipts import KIND as RECEIPTS
+from .row_runs import kept_since, since_name
 from .seal import seal_of
 from .segment import closed_segments, parse_lines
 from .store_compaction import covered_by, delete_old, manifest_name
@@ -287,17 +289,27 @@ def _trim_ledger(directory: Path, before: float) -> int:
         if lock is None:
             return 0
         days = [path for path in directory.iterdir() if _is_before(path.name, month)]
-        for path in days:
+        if days:
+            publish(directory / since_name(month), "")
+        for path in [*days, *(path for path in directory.iterdir() if _is_told_before(path.name, month))]:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     return len(days)
 
 
 def _trim_ledger_objects(store: RecordStore, before: float) -> int:
     month = day_at(before)[:7]
-    old = [name for name in store.list(OPERATIONS) if _is_before(name, month)]
-    for name in old:
+    names = [*store.list(OPERATIONS)]
+    old = [name for name in names if _is_before(name, month)]
+    if old:
+        store.put(since_name(month), b"")
+    for name in [*old, *(name for name in names if _is_told_before(name, month))]:
         store.delete(name)
     return len(old)
+
+
+def _is_told_before(name: str, month: str) -> bool:
+    """Whether it is the word of an earlier time."""
+    return 0.0 < kept_since([name]) < kept_since([since_name(month)])
 
 
 def _is_before(name: str, month: str) -> bool:

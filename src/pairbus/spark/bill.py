@@ -24,13 +24,14 @@ from pairbus.cost.sheet import PriceSheet
 from pairbus.cost.system import System
 from pairbus.ledger.operations import find_gaps, lock_of, sight_outages
 from pairbus.ledger.rereading import read_steadily
+from pairbus.ledger.row_runs import find_missing
 from pairbus.stages import Stage
 from pairbus.stores.places import RecordPlace, StoreUri
 
 from .bill_lines import DRAFT, KEY, BillLines
 from .day_brief import add_up, judge_marks
 from .ledger_table import BillSpan, LedgerTable
-from .operations import OpenSpark, SegmentIntake, take_segments
+from .operations import OpenSpark, SegmentIntake, ledger_since, take_segments
 
 _HOUR = 3600
 # A writer that has not been heard of for so long is gone: some times the age of a segment.
@@ -98,6 +99,7 @@ def _reckon(
     marks = judge_marks(ledger.marks(), now=now, since=span.since, before=span.before)
     outages = merge_outages(sight_outages(marks.outages, marks.writers, now=now, patience=_PATIENCE))
     gaps = find_gaps(marks.writers, now=now, patience=_PATIENCE)
+    kept = ledger_since(ledger.records)
     drafts = [_draft(used, terms) for used in ledger.usage(OutageBook(outages), span)]
     draft = add_up(pa.concat_tables([DRAFT.empty_table(), *drafts]), DRAFT)
     ordered = draft.sort_by([(name, "ascending") for name in KEY])
@@ -110,6 +112,7 @@ def _reckon(
         timeline=_timeline(ledger, lines),
         hours=lines.hours,
         gaps=[gap for gap in gaps if span.touches(gap.begins, gap.ends)],
+        missing=find_missing(marks.runs, kept=kept, since=span.since, before=span.before),
         bad_rows=marks.bad,
         system=system,
     )

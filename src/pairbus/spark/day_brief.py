@@ -7,19 +7,20 @@
 4. A row that is dated later than a clock may be ahead is a wrong clock's for whoever reads it before that
    time. Its minute is kept (`AHEAD` tells how many rows there are of it), and its marks one by one, so that
    each reader can judge by its own time.
-5. Briefs of parts of a day add up to that of the day.
+5. Of rows that their writer has numbered it is kept which numbers there are (`ROWS`), so that a report can
+   tell what is missing, and whether a row is there twice.
+6. Briefs of parts of a day add up to that of the day.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,13 +30,15 @@ from pairbus.cost.outages import MOVING, OutageBook, SlotUse
 from pairbus.errors import PairbusError
 from pairbus.ledger.columns import columns_of
 from pairbus.ledger.operations import EARLIEST, KIND, OutageMark, WriterMark, is_dated, latest_at
+from pairbus.ledger.row_runs import RowRun, join_runs
 from pairbus.stages import Stage
+from pairbus.stores.parquet_files import find_repeated
 
 from .segment_rows import SCHEMA
 
-#: A row of marks that tells how many rows of a minute are dated ahead. Others tell of an outage or a writer,
-#: and of how many rows are bad.
-AHEAD = "ahead"
+#: Marks that tell how many rows of a minute are dated ahead, and which numbers a writer's rows have. Others
+#: tell of an outage or a writer, and of how many rows are bad.
+AHEAD, ROWS = "ahead", "rows"
 _HOUR, _DAY = 3600, 86_400
 _LARGEST = 2**63 - 1
 _PLACE = ("pair", "role", "namespace", "entity", "stage", "kind", "outage")
@@ -48,7 +51,8 @@ SUMS = pa.schema(
 MARKS = pa.schema(
     [
         *(SCHEMA.field(name) for name in ("row", *{**columns_of(OutageMark), **columns_of(WriterMark)})),
-        ("number", pa.int64()),
+        *((name, pa.int64()) for name in ("number", "first", "last")),
+        ("ends", pa.float64()),
     ]
 )
 #: What a report is made of: sums by the hour, each with the name of its outage.
@@ -65,7 +69,10 @@ _ROWS_AT_ONCE = 100_000
 _MOST_BRIEFS = 32
 _DIRECTORY = re.compile(rf"{KIND}-(\d{{4}}-\d\d-\d\d)-(\d{{6}})\.parquet")
 # Spark, Arrow and others pass over such names, and so does whoever looks for *.parquet.
-_SUMS_FILE, _MARKS_FILE = "_sums", "_marks"
+_SUMS_FILE, _MARKS_FILE = "_sums", "_told"
+# How a writer writes the number of a row; and what is more than any of them.
+_DIGITS = 9
+_APART = 2 * 10**_DIGITS
 
 
 class Brief(NamedTuple):
@@ -76,10 +83,11 @@ class Brief(NamedTuple):
 
 
 class JudgedMarks(NamedTuple):
-    """What marks tell, for whoever reads them at a time: outages, writers, and how many rows are bad."""
+    """What marks tell, for whoever reads them at a time; `bad` is how many rows are."""
 
     outages: list[OutageMark]
     writers: list[WriterMark]
+    runs: list[RowRun]
     bad: int
 
 
@@ -95,13 +103,14 @@ def brief_of(rows: pa.Table, *, now: float) -> Brief:
         _as_marks(pa.table({"at": moment.filter(is_ahead)}), row=AHEAD),
         # They are of the month that they are of; no more is asked of them.
         _as_marks(pa.table({"at": begin_of(moment.filter(pc.invert(is_sound)), _DAY)}), row="bad"),
+        _number_rows(rows, moment),
     ]
     sums = _slots(rows.filter(is_operation), now=now)
     return Brief(sums, _reduce_marks(pa.concat_tables(found), now=now))
 
 
 def join_briefs(briefs: Sequence[Brief], *, now: float) -> Brief:
-    """Rule 5."""
+    """Rule 6."""
     sums, marks = zip(*briefs, strict=True)
     return Brief(add_up(pa.concat_tables(sums), SUMS), _reduce_marks(pa.concat_tables(marks), now=now))
 
@@ -129,11 +138,13 @@ def uses_of(sums: pa.Table) -> list[SlotUse]:
 
 def judge_marks(marks: pa.Table, *, now: float, since: float = 0.0, before: float = inf) -> JudgedMarks:
     """What marks tell; bad rows are those of a time."""
-    judged = JudgedMarks([], [], 0)
+    judged = JudgedMarks([], [], [], 0)
     bad = 0
     for mark in marks.to_pylist():
         kind, at = mark["row"], mark["at"]
-        if kind == "bad" or not is_dated(at, now=now):
+        if kind == ROWS:
+            judged.runs.append(_as_run(mark))
+        elif kind == "bad" or not is_dated(at, now=now):
             bad += mark["number"] if since <= at < before else 0
         elif kind == "outage":
             judged.outages.append(OutageMark(**{name: mark[name] for name in OutageMark.__slots__}))
@@ -162,7 +173,7 @@ def newest_days(records: Path) -> dict[str, tuple[Path, int]]:
 
 def has_brief(directory: Path) -> bool:
     """Whether the rows of a day have one: those of version 0.1.0 have not."""
-    return any(directory.glob(f"{_SUMS_FILE}-*"))
+    return any(directory.glob(f"{_MARKS_FILE}-*"))
 
 
 def read_sums(directory: Path) -> pa.Table:
@@ -180,6 +191,16 @@ def read_rows(directory: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
     for file in sorted(directory.glob("*.parquet")):
         for batch in parquet.ParquetFile(file).iter_batches(_ROWS_AT_ONCE, columns=list(columns)):
             yield pa.Table.from_batches([batch])
+
+
+def has_copies(directory: Path) -> bool:
+    """Whether two rows of a day may have the same id. If all are numbered, their numbers tell."""
+    files = sorted(directory.glob("*.parquet"))
+    rows = sum(parquet.read_metadata(file).num_rows for file in files)
+    runs = join_runs(judge_marks(read_marks(directory), now=inf).runs)
+    if sum(run.rows for run in runs) == rows:
+        return bool(sum(run.last - run.first + 1 for run in runs) < rows)
+    return bool(find_repeated(files, "id"))
 
 
 def brief_directory(directory: Path, *, now: float) -> Brief:
@@ -246,6 +267,8 @@ def _as_marks(rows: pa.Table, row: str | None = None) -> pa.Table:
 
 def _reduce_marks(marks: pa.Table, *, now: float) -> pa.Table:
     """Rule 3, and of rule 4 the marks."""
+    is_run = pc.equal(marks["row"], ROWS)
+    runs, marks = map(_as_run, marks.filter(is_run).to_pylist()), marks.filter(pc.invert(is_run))
     is_late = pc.greater(marks["at"], float(latest_at(now)))
     is_writer = pc.and_not(pc.equal(marks["row"], "writer"), is_late)
     is_counted = pc.is_in(marks["row"], pa.array([AHEAD, "bad"]))
@@ -258,15 +281,61 @@ def _reduce_marks(marks: pa.Table, *, now: float) -> pa.Table:
             marks.filter(pc.invert(pc.or_(is_writer, is_counted))),
             _last_marks(marks.filter(is_writer)),
             counted,
+            pa.Table.from_pylist(list(map(_as_mark, join_runs(runs))), MARKS),
         ]
     )
 
 
+def _as_run(mark: dict[str, Any]) -> RowRun:
+    return RowRun(*(mark[name] for name in ("writer", "pair", "first", "last", "at", "ends", "number")))
+
+
+def _as_mark(run: RowRun) -> dict[str, Any]:
+    told = {"row": ROWS, "writer": run.writer, "pair": run.pair, "first": run.first, "last": run.last}
+    return {**told, "at": run.begins, "ends": run.ends, "number": run.rows}
+
+
+def _number_rows(rows: pa.Table, moment: pa.ChunkedArray) -> pa.Table:
+    """Rule 5: a mark for each run of numbers, of rows whose ids are `WRITER:000000042`."""
+    digits = pc.utf8_slice_codeunits(rows["id"], -_DIGITS)
+    is_own = pc.equal(rows["id"], pc.binary_join_element_wise(rows["writer"], digits, ":"))
+    is_numbered = pc.fill_null(pc.and_(is_own, pc.ascii_is_decimal(digits)), False)
+    if not pc.any(is_numbered).as_py():
+        return MARKS.empty_table()
+    writers = pc.dictionary_encode(rows["writer"].filter(is_numbered).combine_chunks())
+    number = pc.cast(digits.filter(is_numbered), pa.int64())
+    # So far apart that no number of a writer follows one of another.
+    place = pc.add(number, pc.multiply(pc.cast(writers.indices, pa.int64()), _APART))
+    columns = {"place": place, "pair": rows["pair"].filter(is_numbered), "at": moment.filter(is_numbered)}
+    ordered = pa.table(columns).sort_by("place")
+    # One that is there twice begins another run.
+    follows = pc.equal(pc.pairwise_diff(ordered["place"].combine_chunks()), 1)
+    run = pc.cumulative_sum(pc.cast(pc.invert(pc.fill_null(follows, False)), pa.int64()))
+    found = (
+        ordered.append_column("run", run)
+        .group_by("run", use_threads=False)
+        .aggregate([("place", "min_max"), ("place", "count"), ("at", "min_max"), ("pair", "first")])
+    )
+    first, last = pc.struct_field(found["place_min_max"], [0]), pc.struct_field(found["place_min_max"], [1])
+    of_writer = pc.divide(first, _APART)
+    base = pc.multiply(of_writer, _APART)
+    told = {
+        "writer": pc.take(writers.dictionary, of_writer),
+        "pair": found["pair_first"],
+        "first": pc.subtract(first, base),
+        "last": pc.subtract(last, base),
+        "at": pc.struct_field(found["at_min_max"], [0]),
+        "ends": pc.struct_field(found["at_min_max"], [1]),
+        "number": found["place_count"],
+    }
+    return _as_marks(pa.table(told), row=ROWS)
+
+
 def _last_marks(writers: pa.Table) -> pa.Table:
     ends = pc.equal(writers["phase"], "end")
-    ordered = writers.append_column("ends", ends).sort_by("at")
+    ordered = writers.append_column("is_end", ends).sort_by("at")
     names = [name for name in MARKS.names if name != "writer"]
-    last = ordered.group_by(["writer", "ends"], use_threads=False).aggregate(
+    last = ordered.group_by(["writer", "is_end"], use_threads=False).aggregate(
         [(name, "last", pc.ScalarAggregateOptions(skip_nulls=False)) for name in names]
     )
     return last.rename_columns({f"{name}_last": name for name in names}).select(MARKS.names).cast(MARKS)
@@ -279,7 +348,6 @@ class DayDraft:
         self._writer = writer
         self._now = now
         self._briefs: list[Brief] = []
-        self._ids = array("q")
 
     @classmethod
     @contextmanager
@@ -299,10 +367,3 @@ class DayDraft:
         self._briefs.append(brief_of(rows, now=self._now))
         if len(self._briefs) >= _MOST_BRIEFS:
             self._briefs = [join_briefs(self._briefs, now=self._now)]
-        self._ids.extend(map(hash, rows["id"].to_pylist()))
-
-    @property
-    def is_once(self) -> bool:
-        """Whether no two rows have the same id: a number for each id tells that, if it tells them apart."""
-        numbers = pa.Array.from_buffers(pa.int64(), len(self._ids), [None, pa.py_buffer(self._ids)])
-        return bool(pc.count_distinct(numbers).as_py() == len(self._ids))

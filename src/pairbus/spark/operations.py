@@ -3,9 +3,8 @@
 1. Closed segments never change. All that are there are read, each row is checked (`segment_rows`), and the
    days that they have rows of are written anew: what the day had, and what is new. A row that a day has
    already, by its id, is kept once; see rule 5 of `ledger.operations`. So a segment that comes late, comes
-   again, or was half taken when a run died, does no harm. To see that no id is there twice takes a number for
-   each row; only days where that is not certain are sorted by their ids. A day has its brief beside its rows,
-   see `day_brief`.
+   again, or was half taken when a run died, does no harm. Only days where an id may be there twice are sorted
+   by their ids. A day has its brief beside its rows, which also tells that; see `day_brief`.
 2. A day is written under a hidden name. The rename to `operations-DAY-GENERATION.parquet` makes it valid;
    of a day the newest generation counts. Only then are segments and older generations removed.
 3. A line that cannot be read stays in the table as a bad row, with its text, so that it is shown in every
@@ -19,7 +18,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,13 +29,14 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from pairbus.ledger.operations import KIND, is_dated, lock_of
+from pairbus.ledger.row_runs import kept_since
 from pairbus.ledger.segment import adopt_segments, closed_segments
 from pairbus.ledger.store_files import begin_anew
 from pairbus.plumbing.files import hold_alone, publish_directory
 from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import open_store
 
-from .day_brief import DayDraft, brief_directory, newest_days, write_brief
+from .day_brief import DayDraft, brief_directory, has_copies, newest_days, write_brief
 from .objects import ArrowBatches, first_cells, object_names, tell_gone
 from .schema import ddl_of, literal
 from .segment_rows import COLUMNS, parse_segment, split_days
@@ -71,6 +71,13 @@ def is_small(records: RecordPlace) -> bool:
 def bill_settings(records: RecordPlace) -> dict[str, str]:
     """What a session needs for a bill. Java takes all the heap that it is given; for sums less will do."""
     return {} if isinstance(records, StoreUri) else {"spark.driver.memory": "512m"}
+
+
+def ledger_since(records: RecordPlace) -> float:
+    """Since when there is a ledger; 0.0 if none of it was removed."""
+    if isinstance(records, StoreUri):
+        return kept_since(open_store(records).list(KIND))
+    return kept_since(path.name for path in records.glob(f"{KIND}-*"))
 
 
 def day_directories(records: RecordPlace) -> list[Path]:
@@ -142,7 +149,7 @@ def _write_days(spark: SparkSession, records: Path, segments: list[Path], *, now
     taken, merged = fresh / "taken", fresh / "merged"
     days = _write_segments(spark, segments, taken, now=now)
     present = newest_days(records)
-    again = (set(days) & set(present)) | _days_with_copies(spark, taken, days)
+    again = (set(days) & set(present)) | {day for day in days if has_copies(_day_in(taken, day))}
     if again:
         parts = [present[day][0] for day in again if day in present]
         parts += [_day_in(taken, day) for day in again]
@@ -165,10 +172,8 @@ def _day_in(directory: Path, day: str) -> Path:
     return directory / f"day={day}"
 
 
-def _write_segments(
-    spark: SparkSession, segments: list[Path], to: Path, *, now: float
-) -> dict[str, list[bool]]:
-    """Put rows into their days; for each, whether its parts have rows once. A task may be tried again."""
+def _write_segments(spark: SparkSession, segments: list[Path], to: Path, *, now: float) -> list[str]:
+    """Put rows into their days, and tell which these are. A task may be tried again."""
     parts = _cut(spark, segments)
 
     def write(batches: ArrowBatches) -> ArrowBatches:
@@ -181,16 +186,13 @@ def _write_segments(
                             draft = DayDraft.open(_day_in(to, day), of_day.schema, part=part, now=now)
                             drafts[day] = opened.enter_context(draft)
                         drafts[day].add(of_day)
-            told = {"day": list(drafts), "is_once": [one.is_once for one in drafts.values()]}
-            yield pa.RecordBatch.from_pydict(told)
+            yield pa.RecordBatch.from_pydict({"day": list(drafts)})
 
-    told = spark.range(0, len(parts), 1, len(parts)).mapInArrow(write, "day string, is_once boolean")
-    found: dict[str, list[bool]] = {}
-    for row in sorted(told.collect()):
-        found.setdefault(row["day"], []).append(row["is_once"])
+    told = spark.range(0, len(parts), 1, len(parts)).mapInArrow(write, "day string")
+    days = sorted({row["day"] for row in told.collect()})
     for left in to.glob("day=*/.part-*"):  # of tasks that were tried again
         left.unlink()
-    return found
+    return days
 
 
 def _write_briefs(spark: SparkSession, days: list[Path], *, now: float) -> None:
@@ -232,17 +234,6 @@ def most_tasks(spark: SparkSession, wanted: int) -> int:
     """How many tasks to have. Here as many as processors: each has a Python, which takes memory."""
     is_local = (spark.conf.get("spark.master", None) or "local").startswith("local")
     return min(wanted, os.cpu_count() or 1) if is_local else wanted
-
-
-def _days_with_copies(spark: SparkSession, taken: Path, days: Mapping[str, Sequence[bool]]) -> set[str]:
-    """The days where two rows may have the same id: in one part, or, which takes a look, in several."""
-    found = {day for day, parts in days.items() if not all(parts)}
-    unsure = [_day_in(taken, day) for day, parts in days.items() if len(parts) > 1 and day not in found]
-    if not unsure:
-        return found
-    ids = spark.read.schema("id string, day string").option("basePath", literal(taken))
-    copies = ids.parquet(*map(literal, unsure)).groupBy("day", F.xxhash64("id")).count().where("count > 1")
-    return found | {row["day"] for row in copies.select("day").distinct().collect()}
 
 
 def _once(rows: DataFrame) -> DataFrame:
