@@ -26,6 +26,8 @@ WAITING = {
     "tests/surroundings.py",  # what is left at the end is told, and no failure yet
     "tests/client/outage.py",  # turns the clock on while it waits
 }
+# The time is that of the fault itself.
+NAPS = {"tests/spark/test_hosts.py"}
 
 
 def texts() -> Iterator[tuple[str, str]]:
@@ -75,6 +77,25 @@ def waiting_loops(tree: ast.AST) -> Iterator[int]:
                 yield node.lineno
 
 
+def naps(tree: ast.AST) -> Iterator[int]:
+    """Lines on which a test lets time pass by itself, and not while it asks for something again and again."""
+    for test in ast.walk(tree):
+        if isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef) and test.name.startswith("test_"):
+            looped = {
+                id(inner)
+                for node in own(test)
+                if isinstance(node, ast.While | ast.For | ast.AsyncFor)
+                for inner in own(node)
+            }
+            for node in own(test):
+                call = node.value if isinstance(node, ast.Expr) else None
+                call = call.value if isinstance(call, ast.Await) else call
+                if isinstance(call, ast.Call) and id(node) not in looped:
+                    is_turn = [one.value for one in call.args if isinstance(one, ast.Constant)] == [0]
+                    if name_and_owner(call.func)[0] == "sleep" and not is_turn:
+                        yield call.lineno
+
+
 def own(function: ast.AST) -> Iterator[ast.AST]:
     """Nodes of a function without those of functions inside it."""
     for child in ast.iter_child_nodes(function):
@@ -94,6 +115,20 @@ def test_loops_are_found() -> None:
     code = "def f():\n    ends = time.monotonic() + 5\n    while not g():\n        time.sleep(1)\n"
     assert list(waiting_loops(ast.parse(code))) == [3]
     assert list(waiting_loops(ast.parse("def f():\n    while g():\n        time.sleep(1)\n"))) == []
+
+
+def test_naps_are_found() -> None:
+    code = (
+        "async def test_f():\n    await asyncio.sleep(1)\n    await asyncio.sleep(0)\n    time.sleep(LONG)\n"
+    )
+    assert list(naps(ast.parse(code))) == [2, 4]
+    fine = "def test_f():\n    def g():\n        sleep(1)\n    while g():\n        sleep(1)\n"
+    assert list(naps(ast.parse(fine))) == []
+
+
+def test_no_test_sleeps_to_see_time_pass() -> None:
+    found = {path: lines for path, tree in trees("sleep") if (lines := list(naps(tree)))}
+    assert found.keys() == NAPS
 
 
 def test_no_deadline_is_short() -> None:
