@@ -260,10 +260,11 @@ def nothing_left_behind() -> Iterator[None]:
 def usual_logs(nothing_left_behind: None) -> Iterator[None]:
     """What a command sets for its process ends with the test that runs it in ours."""
     root, ours = logging.getLogger(), logging.getLogger("pairbus")
-    levels, handlers = (root.level, ours.level), root.handlers[:]
+    levels, handlers = {root: root.level, ours: ours.level}, root.handlers[:]
     yield
-    root.setLevel(levels[0])
-    ours.setLevel(levels[1])
+    for logger, level in levels.items():
+        if logger.level != level:  # to set one forgets what all loggers know of theirs
+            logger.setLevel(level)
     for handler in root.handlers[:]:
         if handler not in handlers:
             root.removeHandler(handler)

@@ -90,7 +90,7 @@ def test_what_is_for_ci_or_a_soak_is_told_by_who_does_without(
             "no:cacheprovider",
             "--collect-only",
             "-q",
-            "tests/spark/test_spools.py",
+            "tests/spark/test_epochs.py",
         ],
         cwd=ROOT,
         env={**environment, **variables},
