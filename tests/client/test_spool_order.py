@@ -56,8 +56,9 @@ async def test_what_was_spooled_behind_the_backlog_stays_behind_it_in_the_next_p
     still.primary.faults.clear()  # the backlog cannot be looked at yet
     later = still.client(state_dir=tmp_path, enable_spool=True, ordering="session")
     sender = later.get_queue_sender("orders")
-    await sender.send_messages(of("s", 2))
     await sender.send_messages(text("without a session"))
+    waiting = still.begin(sender.send_messages(of("s", 2)))
+    await in_time(still, waiting.done)
     assert still.ids() == ["before", "without a session"]
     still.secondary.faults.clear()
     await in_time(still, lambda: set(still.backlog_ids()) == {"s000", "s001", "s002"})

@@ -16,8 +16,9 @@ Theory of operation
    coming home, is *held*: its sends wait for the next looks, which come soon, and then go to the primary. If
    that takes too long they go to the backlog once more.
 5. The first look, at the start, finds what an earlier process has left in the backlog: those sessions stay,
-   too. Who sends to a session waits for it, but not for long. If it fails, others follow; who sends to the
-   primary waits for none of those, and who sends to the backlog may begin one.
+   too. Who sends to a session waits for it, but not for long; if it fails it is made again as long as they
+   wait. Of those that follow then, who sends to the primary waits for none, and who sends to the backlog may
+   begin one.
 6. What cannot be looked at tells nothing: the sessions stay.
 7. Calls of one session that run side by side keep their *line*: each waits until those before it have ended,
    whatever became of them, so that neither a second try nor another link nor another way lets one overtake.
@@ -116,9 +117,9 @@ class StayingSessions:
         # The last call in the line of each session: done when it has ended.
         self._lines: dict[SessionKey, asyncio.Future[None]] = {}
         self._has_adopted = True
-        #: Whether the first look is under way, of which rule 5 tells.
-        self.is_looking_first = False
-        self._looked_at = 0.0
+        #: Done when nobody waits for the first look any more: rule 5.
+        self._first: asyncio.Future[None] | None = None
+        self._first_ends = self._looked_at = 0.0
         self._timer: TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -184,11 +185,13 @@ class StayingSessions:
         """Rule 5: wait for the look that is under way, or begin one, unless it is known what there was."""
         if self._has_adopted or not _keys(path, messages):
             return
-        if self._task is None and self._timers.now() >= self._looked_at + _LONGEST_HOLD:
-            self._begin_look()
-        if self._task is not None:
-            ends = self._looked_at + _LONGEST_HOLD
-            await self._wait_for(self._task, ends if deadline is None else min(ends, deadline))
+        awaited, ends = self._first, self._first_ends
+        if awaited is None:
+            if self._task is None and self._timers.now() >= self._looked_at + _LONGEST_HOLD:
+                self._begin_look()
+            awaited, ends = self._task, self._looked_at + _LONGEST_HOLD
+        if awaited is not None:
+            await self._wait_for(awaited, ends if deadline is None else min(ends, deadline))
 
     async def wait_out(self, stay: _Stay, deadline: float | None) -> None:
         """Rule 4: wait until a hold is over; OperationTimeoutError if the caller's time is over first."""
@@ -226,8 +229,14 @@ class StayingSessions:
     def start(self) -> None:
         """Rule 5."""
         self._has_adopted = False
-        self.is_looking_first = True
+        self._first = asyncio.get_running_loop().create_future()
+        self._first_ends = self._timers.now() + _LONGEST_HOLD
         self._begin_look()
+
+    @property
+    def is_looking_first(self) -> bool:
+        """Whether it is not known yet what earlier processes have left, but soon."""
+        return self._first is not None
 
     def status(self) -> SessionsStatus:
         """A picture of this moment."""
@@ -244,6 +253,7 @@ class StayingSessions:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._end_first()
         self.wake()
         if self._task is not None:
             self._task.cancel()
@@ -274,11 +284,18 @@ class StayingSessions:
             self._last_error = f"{type(error).__name__}: {error}"
             log.exception("the backlog cannot be looked through, its sessions stay there")
         finally:
-            self._task, self.is_looking_first = None, False
+            self._task = None
             self._end_holds()
+            if self._has_adopted or self._timers.now() >= self._first_ends or self._is_closed:
+                self._end_first()
             if self.staying or not self._has_adopted:
-                held = any(stay.hold is not None for stay in self.staying.values())
-                self._arm(_SOON if held else self._interval)
+                is_urgent = self._first is not None or any(stay.hold for stay in self.staying.values())
+                self._arm(_SOON if is_urgent else self._interval)
+
+    def _end_first(self) -> None:
+        if self._first is not None:
+            self._first.set_result(None)
+            self._first = None
 
     async def _look_through(self) -> None:
         before = {key: stay.redirects for key, stay in self.staying.items() if not stay.on_the_way}
