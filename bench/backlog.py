@@ -30,6 +30,7 @@ from bench.pump import Strings, broker_with, drain_with_pump, load
 from bench.report import Report
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.names import backlog_queue_names
+from pairbus.plumbing.collector import CalmCollector
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import PumpPair
 from pairbus.pump.pump import Pump
@@ -64,7 +65,7 @@ def running_broker(queues: list[str]) -> Iterator[tuple[Strings, Connection]]:
 
 def serve(told: Connection, queues: list[str]) -> None:
     """What the broker's process does."""
-    with broker_with(queues) as broker:
+    with broker_with(queues) as broker, CalmCollector():
         told.send((broker["contoso"].connection_string, broker["contoso-dr"].connection_string))
         while (word := told.recv()) != "stop":
             if word == "refuse":

@@ -34,7 +34,7 @@ from bench.report import Report
 from pairbus.ledger.receipts import ReceiptLog
 from pairbus.ledger.store_files import holds_rows
 from pairbus.pairing.names import backlog_queue_names
-from pairbus.plumbing.collector import CalmCollector
+from pairbus.plumbing.collector import IN_A_PUMP, CalmCollector
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import PumpPair
 from pairbus.pump.pump import Pump
@@ -113,7 +113,7 @@ def _make_place(address: str) -> StoreUri:
 async def _drain(strings: Strings, queues: list[str], place: RecordPlace) -> int:
     pair = PumpPair.from_connection_strings(strings.primary, strings.secondary)
     options = PumpOptions(drain=True, drain_wait=0.02)
-    with CalmCollector():
+    with CalmCollector(IN_A_PUMP):
         return (await Pump(pair, queues, options=options, receipts=ReceiptLog(place)).run()).moved
 
 

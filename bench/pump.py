@@ -5,7 +5,8 @@ How it is measured
 2. Both drain the same number of backlog queues with messages of the same size for the same entity, in turns.
    The SDK's loop uses all that it offers: prefetched messages, batches to send, settlements side by side, and
    a client with a sender of its own for each queue. It writes no receipts; the pump does, with an fsync.
-3. Python's collector of garbage is calmed for both, as it is where a syphon's pump runs.
+3. Python's collector of garbage is calmed for both, as it is where a syphon's pump runs, and for the broker
+   as in `pairbus broker`.
 4. The time is of a whole drain, with opening and closing. CPU is this process's own. The SDK takes about a
    second to open and close its links, which is no merit of the pump's: with few messages a queue that second
    is most of the SDK's time and the ratio flatters. Keep to some thousands a queue.
@@ -48,7 +49,7 @@ from pairbus.amqp.message import (
 from pairbus.broker import Broker
 from pairbus.ledger.receipts import ReceiptLog
 from pairbus.pairing.names import backlog_queue_names
-from pairbus.plumbing.collector import CalmCollector
+from pairbus.plumbing.collector import IN_A_PUMP, CalmCollector
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import PumpPair
 from pairbus.pump.pump import Pump, open_transport
@@ -93,7 +94,7 @@ def running_broker(queues: list[str]) -> Iterator[Strings]:
 
 def serve(told: Connection, queues: list[str]) -> None:
     """What the other process does."""
-    with broker_with(queues) as broker:
+    with broker_with(queues) as broker, CalmCollector():
         told.send((broker["contoso"].connection_string, broker["contoso-dr"].connection_string))
         told.recv()
 
@@ -133,7 +134,7 @@ async def load(strings: Strings, queues: list[str], *, count: int, body: int) ->
 
 async def drain_with_pump(strings: Strings, queues: list[str]) -> int:
     """Our way; how many were moved."""
-    with tempfile.TemporaryDirectory() as directory, CalmCollector():
+    with tempfile.TemporaryDirectory() as directory, CalmCollector(IN_A_PUMP):
         receipts = ReceiptLog(Path(directory))
         pair = PumpPair.from_connection_strings(strings.primary, strings.secondary)
         options = PumpOptions(drain=True)
@@ -143,7 +144,7 @@ async def drain_with_pump(strings: Strings, queues: list[str]) -> int:
 async def drain_with_sdk(strings: Strings, queues: list[str], count: int) -> int:
     """The SDK's way: one coroutine a queue, each with links of its own."""
     share = count // len(queues)
-    with CalmCollector():
+    with CalmCollector(IN_A_PUMP):
         return sum(await asyncio.gather(*(_drain_one(strings, queue, share) for queue in queues)))
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+import weakref
 
 import pytest
 
 from pairbus import conditions
 from pairbus.amqp.performatives import AmqpError
 from pairbus.clock import SystemClock
+from pairbus.plumbing.collector import uncollected
 from pairbus.pump.amqp_transport import AmqpTransport
 from pairbus.wire.errors import CONNECTION_LOST, UNANSWERED, TransportError
 from pairbus.wire.line import AmqpLine
@@ -66,6 +68,20 @@ async def test_no_deadline_counts_while_there_is_more_to_read(bench: Bench) -> N
     assert not waiting.done()
     answer.set_result("there")
     assert await waiting == "there"
+    await line.close()
+
+
+async def test_an_answer_is_gone_with_whoever_waited_for_it(bench: Bench) -> None:
+    """Without the collector of garbage, which would walk over all that a pump has in hand."""
+    line = await connect(bench)
+    with uncollected():
+        answer = line.loop.create_future()
+        line.loop.call_soon(answer.set_result, None)
+        await line.answer(answer, PATIENCE, is_moving=lambda: True)
+        left = weakref.ref(answer)
+        del answer
+        await asyncio.sleep(0)  # the loop itself has what it is busy with
+        assert left() is None
     await line.close()
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from pairbus.errors import ConfigurationError
-from pairbus.plumbing.collector import CalmCollector
+from pairbus.plumbing.collector import IN_A_PUMP, CalmCollector
 from pairbus.plumbing.wording import counted, time_span
 
 from .backlogs import ChosenBacklog, choose_backlog, choose_pairs, job_state_dir
@@ -227,7 +227,7 @@ def _session(
 ) -> Iterator[Any]:
     """Spark for as long as it is needed; None for the engine that needs none."""
     if engine == "local":
-        with CalmCollector():
+        with CalmCollector(IN_A_PUMP):
             yield None
         return
     from pairbus.spark.session import close_session, open_spark

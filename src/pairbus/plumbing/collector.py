@@ -18,6 +18,8 @@ from contextlib import contextmanager
 
 # Objects that have become more, and walks over these, before one goes over older ones: some ten milliseconds.
 _MANY, _OFTEN = 20_000, 4
+#: The same for a pump: what it has in hand, thousands of messages with some ten objects each, comes and goes.
+IN_A_PUMP = 100_000
 #: Seconds of processor time after which the survivors of a walk are left out.
 LONG = 0.01
 #: Seconds between two looks at everything.
@@ -27,14 +29,16 @@ THAW_AFTER = 3600.0
 class CalmCollector:
     """For a process that is a broker or a pump and nothing else. What is there at first is left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, many: int = _MANY) -> None:
+        """`many` objects may have become more before it looks."""
+        self._many = many
         self._began = 0.0
         self._thawed_at = time.monotonic()
         self._usual = gc.get_threshold()
 
     def __enter__(self) -> None:
         gc.freeze()
-        gc.set_threshold(_MANY, _OFTEN, _OFTEN)
+        gc.set_threshold(self._many, _OFTEN, _OFTEN)
         gc.callbacks.append(self._watch)
 
     def __exit__(self, *exception: object) -> None:

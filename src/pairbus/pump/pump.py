@@ -247,7 +247,8 @@ class Pump:
     def _summary(self, station: Station) -> PumpSummary:
         waiting = Counter[str]()
         for pump in self._pumps:
-            waiting.update(pump.lanes.deferred_by_path())
+            if found := pump.lanes.deferred_by_path():  # of a thousand queues few have any
+                waiting.update(found)
         now = self._clock.monotonic()
         summary = station.tally.summary(now, waiting)
         handled = summary.moved + summary.dead_lettered

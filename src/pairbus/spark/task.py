@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pairbus.backlog.served_queue import ServedQueue
-from pairbus.plumbing.collector import CalmCollector
+from pairbus.plumbing.collector import IN_A_PUMP, CalmCollector
 from pairbus.plumbing.json_text import parse_json
 
 from .leash.epochs import Shard
@@ -62,7 +62,7 @@ def _shard(row: dict[str, Any]) -> Shard:
 
 
 def _perform(job: ShardJob, shard: Shard) -> dict[str, int]:
-    with CalmCollector():
+    with CalmCollector(IN_A_PUMP):
         counts = asyncio.run(ShardRun(job, shard).run(_attempt()))
     return {"epoch": shard.epoch, "shard": shard.number, **counts}
 

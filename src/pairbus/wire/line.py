@@ -60,6 +60,7 @@ from pairbus.timers import LoopTimers
 
 from .answers import SendAnswer
 from .errors import CONNECTION_LOST, UNANSWERED, TokenMissing, TokenRefused, TransportError
+from .shared_timer import SharedTimer
 from .tokens import TokenSource
 
 log = logging.getLogger(__name__)
@@ -121,6 +122,37 @@ class LinkListener(Protocol):
     def on_lost(self, error: TransportError) -> None: ...
 
 
+class _Awaited:
+    """An answer that is waited for; rule 3."""
+
+    __slots__ = ("_begun", "_future", "_is_moving", "_line", "_timeout")
+
+    def __init__(
+        self,
+        line: AmqpLine,
+        future: asyncio.Future[Any],
+        timeout: float,
+        is_moving: Callable[[], bool] | None,
+    ) -> None:
+        self._line = line
+        self._future = future
+        self._timeout = timeout
+        self._is_moving = is_moving
+        self._begun = line.time()
+
+    def lapse(self) -> None:
+        line, future, timeout = self._line, self._future, self._timeout
+        if future.done():
+            return
+        if line.is_behind or (self._is_moving is not None and self._is_moving()):
+            line.timer.set(self, timeout)
+            return
+        if line.heard_at < self._begun:
+            line.cut(UNANSWERED, f"nothing was heard for {timeout:g} s")
+        if not future.done():
+            future.set_exception(TransportError(UNANSWERED, f"no answer within {timeout:g} s"))
+
+
 class AmqpLine(asyncio.BufferedProtocol):
     """One connection. Made by `connect`."""
 
@@ -132,7 +164,8 @@ class AmqpLine(asyncio.BufferedProtocol):
         self._tokens = tokens
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._time = LoopTimers(self._loop).now
+        self.time = LoopTimers(self._loop).now
+        self.timer = SharedTimer(self._loop)
         #: What the peer has said of itself.
         self.welcome: dict[Any, Any] = {}
         self._machine = Connection(
@@ -154,8 +187,8 @@ class AmqpLine(asyncio.BufferedProtocol):
         self._is_reading = False
         self._buffer = _reading.view
         self._answered: deque[SendAnswer] = deque()  # by what is being read
-        self._heard = 0.0
-        self._is_behind = False  # this turn's read was full: more may be waiting in the socket
+        self.heard_at = 0.0
+        self.is_behind = False  # this turn's read was full: more may be waiting in the socket
         self._ticker: asyncio.TimerHandle | None = None
         self._grants: dict[str, asyncio.Task[None]] = {}
         self._expiries: dict[str, float] = {}  # of tokens that were accepted
@@ -265,24 +298,12 @@ class AmqpLine(asyncio.BufferedProtocol):
         """
         if future.done():
             return future.result()
-        begun = self._loop.time()
-
-        def lapse() -> None:
-            if future.done():
-                return
-            if self._is_behind or (is_moving is not None and is_moving()):
-                timers[0] = self._loop.call_later(timeout, lapse)
-                return
-            if self._heard < begun:
-                self.cut(UNANSWERED, f"nothing was heard for {timeout:g} s")
-            if not future.done():
-                future.set_exception(TransportError(UNANSWERED, f"no answer within {timeout:g} s"))
-
-        timers = [self._loop.call_later(timeout, lapse)]
+        awaited = _Awaited(self, future, timeout, is_moving)
+        self.timer.set(awaited, timeout)
         try:
             return await future
         finally:
-            timers[0].cancel()
+            self.timer.call_off(awaited)
 
     # -- tokens
 
@@ -374,9 +395,9 @@ class AmqpLine(asyncio.BufferedProtocol):
         return buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        now = self._heard = self._time()
+        now = self.heard_at = self.time()
         if nbytes >= _FULL_READ:
-            self._is_behind = True
+            self.is_behind = True
             self._loop.call_soon(self._catch_up)
         self._is_reading = True
         try:
@@ -395,7 +416,7 @@ class AmqpLine(asyncio.BufferedProtocol):
 
     def _catch_up(self) -> None:
         """The socket has been looked at again: what it had comes after this, and before any deadline."""
-        self._is_behind = False
+        self.is_behind = False
 
     def _wake_answered(self) -> None:
         """Let those go on whose answers were read. What they send next leaves with one write."""

@@ -388,15 +388,20 @@ class ReceiverLink(LinkEnd):
             return True
         self.check()
         self._arrived = self.line.loop.create_future()
-        timer = self.line.loop.call_later(wait, _finish, self._arrived)
+        self.line.timer.set(self, wait)
         try:
             await self._arrived
         finally:
-            timer.cancel()
+            self.line.timer.call_off(self)
             self._arrived = None
         if not self.buffer:
             self.check()
         return bool(self.buffer)
+
+    def lapse(self) -> None:
+        """The wait for an arrival is over, whether something came or not."""
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
 
     async def gather(self, credit: int, timeout: float) -> bool | None:
         """Have what there is, for so much credit; whether something is in the buffer. It is not when the peer
@@ -484,8 +489,7 @@ class ReceiverLink(LinkEnd):
             self._is_dry = self._delivered < self._granted
             self._end_grant()
             self._drained.set_result(None)
-            if self._arrived is not None and not self._arrived.done():
-                self._arrived.set_result(None)
+            self.lapse()
 
     def on_lost(self, error: TransportError) -> None:
         super().on_lost(error)
@@ -493,9 +497,9 @@ class ReceiverLink(LinkEnd):
         waves, self._waves = self._waves, {}
         for wave, index in waves.values():
             wave.settle(index, error)
-        for future in (self._arrived, self._drained):
-            if future is not None and not future.done():
-                future.set_result(None)
+        self.lapse()
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
 
 
 def encode_batch(payloads: Iterable[bytes], *, session_id: str | None) -> bytes:
@@ -530,11 +534,6 @@ def attach_link(
         )
     except UsageError as error:
         raise TransportError(conditions.NOT_ALLOWED, str(error)) from error
-
-
-def _finish(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def _is_too_large(payload: bytes, message_format: int, limit: float) -> bool:
