@@ -162,7 +162,7 @@ _SOME_IDS = st.integers(_MANY, _MANY + 5)
 _BUSY = st.one_of(
     st.builds(
         Transfer,
-        st.sampled_from([0, 0, 0, 2]),
+        st.sampled_from([0, 0, 0, 2, 2, 3]),
         _SOME_IDS,
         st.sampled_from([b"one", b"two", b"three"]),
         st.sampled_from([0, 0, 0, 7]),
@@ -191,6 +191,7 @@ def test_frames_of_a_busy_peer(performatives: list[tuple[Transfer | Disposition,
     fast, general = _ready(), _ready()
     for peer, data in ((fast, short), (general, long)):
         peer.attach(handle=2, name="other")
+        peer.attach(handle=3, name="third")
         peer.feed(data)
     assert _told(fast) == _told(general)
     assert fast.answers == general.answers

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pairbus.amqp.link import Link
+from pairbus.amqp.message import Properties, encode_properties
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.pump.amqp_transport import AmqpDestination
 from pairbus.pump.options import PumpOptions
@@ -15,6 +16,7 @@ from pairbus.pump.pair import Side
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import Unit
 from pairbus.wire.links import SenderLink, Wave
+from pairbus.wire.requests import encode_ids
 from tests.waiting import PATIENCE, eventually
 
 from .bench import Bench, envelope
@@ -115,3 +117,8 @@ async def test_hundreds_of_queues_are_drained_side_by_side(bench: Bench) -> None
     summary = await bench.drain(queues, send_timeout=5.0)
     assert (summary.moved, summary.unknown, summary.queue_errors) == (1200, 0, {})
     assert len(bench.ids("orders")) == len(set(bench.ids("orders"))) == 1200
+
+
+def test_the_ids_of_a_request_are_written_as_other_properties_are() -> None:
+    expected = encode_properties(Properties(message_id="17", reply_to="pairbus-123"))
+    assert encode_ids("17", "pairbus-123") == expected

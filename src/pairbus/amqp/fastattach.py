@@ -11,6 +11,8 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from .composites import encode_composite, put_any
@@ -37,7 +39,7 @@ memo: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 class _Terminus:
     """A source or a target, and how one is written that has nothing but an address."""
 
-    __slots__ = ("_head", "_tail", "kind", "mark")
+    __slots__ = ("_head", "_others", "_tail", "_usual", "kind", "mark")
 
     def __init__(self, kind: type[Source] | type[Target]) -> None:
         model = encode_composite(kind(""))  # mark, list8, length, count, str8, length of nothing, the rest
@@ -45,13 +47,15 @@ class _Terminus:
         self.mark = _MARK % kind.CODE
         self._head = self.mark + b"\xc0%c" + model[5:7] + b"%c%b"
         self._tail = model[8:]
+        self._others = attrgetter(*(field.name for field in fields(kind)[1:]))
+        self._usual = self._others(kind(""))
 
     def put(self, out: bytearray, terminus: Any) -> None:
         """Write what an attach has in this place."""
         if terminus is None:
             out.append(0x40)
             return
-        if type(terminus) is self.kind and terminus == self.kind(terminus.address) and terminus.address:
+        if type(terminus) is self.kind and terminus.address and self._others(terminus) == self._usual:
             address = terminus.address.encode()
             size = len(address) + len(self._tail) + 3
             if size < 256:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 # How many frames that are alike are taken in one go: the budget of a read is looked at after them.
 _MOST_ALIKE = 64
+# How many kinds of first transfers are known: a peer that invents more pays with slow frames.
+_MOST_KINDS = 16
 
 
 class _TransferForm(NamedTuple):
@@ -73,6 +75,7 @@ class Inbox:
         "_acceptances",
         "_dispositions",
         "_forms",
+        "_kinds",
         "_links",
         "_low_water",
         "_received",
@@ -92,6 +95,8 @@ class Inbox:
         self._received = session.unsettled_received
         # By the first two bytes of a transfer's fields, which tell its link.
         self._forms: dict[int, _TransferForm] = {}
+        # By what stands before that: of links with a handle of one byte, they differ in that byte alone.
+        self._kinds: dict[bytes, _TransferForm] = {}
         self._dispositions = self._acceptances = _NO_DISPOSITION
 
     @property
@@ -113,8 +118,10 @@ class Inbox:
         """
         key = code << 8 | small
         form = self._forms.get(key, _NO_FORM)
+        if form.link is None or not form.link.is_plain:
+            form = self._adopt_form(data[at + 4 : at + 14], key)
         unpack, head, mark, tail, overhead, link, settled, message_format = form
-        if link is None or not link.is_plain:
+        if link is None:
             return self._take_transfer_slowly(data, at, end, key, events)
         size_of_data, ids, begin = len(data), list[int](), at
         most = min(self.session.connection.frame_limit, overhead + link.size_limit)
@@ -138,6 +145,15 @@ class Inbox:
         self._count_transfers(link, ids, settled)
         return at
 
+    def _adopt_form(self, kind: bytes, key: int) -> _TransferForm:
+        """The first transfer of a link looks like those of others."""
+        form, link = self._kinds.get(kind), self._links.get(key & 0xFF) if key >> 8 == 0x52 else None
+        if form is None or link is None or not link.is_plain:
+            return _NO_FORM
+        head = form.head[:11] + bytes((key & 0xFF,)) + form.head[12:]
+        self._forms[key] = form = form._replace(head=head, link=link)
+        return form
+
     def _count_transfers(self, link: Link, ids: list[int], settled: bool) -> None:
         count = len(ids)
         self.session.connection.effort += count
@@ -159,7 +175,9 @@ class Inbox:
         shape = fastframes.learn_transfer(data[at:start], transfer)
         if link is not None and shape is not None:
             settled, message_format = transfer.settled or False, transfer.message_format or 0
-            self._forms[key] = _TransferForm(*shape, start - at, link, settled, message_format)
+            form = self._forms[key] = _TransferForm(*shape, start - at, link, settled, message_format)
+            if key >> 8 == 0x52 and len(self._kinds) < _MOST_KINDS:
+                self._kinds[form.head[:10]] = form
         return end
 
     def on_transfer(self, transfer: Transfer, payload: bytes, events: list[ProtocolEvent]) -> None:

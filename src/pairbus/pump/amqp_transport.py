@@ -8,11 +8,11 @@ import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from pairbus import conditions, words
-from pairbus.amqp.message import MessageSections, scan
+from pairbus.amqp.message import MessageSections, encode_value, scan
 from pairbus.amqp.performatives import ACCEPTED, RELEASED, AmqpError, DeliveryState, Modified, Rejected
 from pairbus.amqp.types import Array, Int, Symbol, UInt
 from pairbus.clock import SystemClock
@@ -407,9 +407,7 @@ class AmqpSource:
         self, from_sequence_number: int, limit: int, *, with_bodies: bool = True
     ) -> list[bytes]:
         """The same messages as bytes, for whoever reads them in another way."""
-        body = {"from-sequence-number": from_sequence_number, "message-count": Int(limit)}
-        if not with_bodies:
-            body["omit-message-body"] = True  # a service that does not know it sends them
+        body = _encode_look(from_sequence_number, limit, with_bodies)
         payloads: list[bytes] = await self._ask("peek-message", body, read_page)
         return payloads
 
@@ -430,7 +428,10 @@ class AmqpSource:
         return [float(until) / 1000 for until in answer.get("expirations", ())]
 
     async def _ask(
-        self, operation: str, body: dict[str, Any], read: Callable[[MessageSections], Any] | None = None
+        self,
+        operation: str,
+        body: dict[str, Any] | bytes,
+        read: Callable[[MessageSections], Any] | None = None,
     ) -> Any:
         transport, link = self._transport, await self._management.get()
         note = partial(transport.meter.note_request, self._queue)
@@ -526,6 +527,15 @@ def _mark(delivery: Delivery, status: str) -> int:
     """What is put aside for the first time needs none, unless it is a copy that has one of another life."""
     is_needed = delivery.accounted > (status == "defered") or _ACCOUNTED in delivery.payload
     return delivery.accounted if is_needed else 0
+
+
+@lru_cache(maxsize=16)
+def _encode_look(first: int, most: int, with_bodies: bool) -> bytes:
+    """Of a thousand queues the same is asked."""
+    body = {"from-sequence-number": first, "message-count": Int(most)}
+    if not with_bodies:
+        body["omit-message-body"] = True  # a service that does not know it sends them
+    return encode_value(body)
 
 
 def _peeked(payload: bytes) -> Peeked:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from pairbus import conditions, words
@@ -15,7 +18,6 @@ from pairbus.amqp.message import (
     MessageSections,
     Properties,
     encode_application_properties,
-    encode_properties,
     encode_value,
     scan,
 )
@@ -28,6 +30,7 @@ from .line import AmqpLine
 from .links import LinkEnd, SenderLink, Wave, attach_link
 
 _ANSWER_CREDIT = 100
+_CORRELATION_ID = [field.name for field in fields(Properties)].index("correlation_id")
 
 
 class _Asked(Wave):
@@ -80,23 +83,24 @@ class RequestLink:
 
     async def ask(
         self,
-        properties: dict[str, Any],
+        properties: dict[str, str],
         body: Any,
         *,
         timeout: float,
         on_fate: Callable[[Fate, int], None] | None = None,
         read: Callable[[MessageSections], Any] | None = None,
-    ) -> tuple[dict[str, Any], Any]:
+    ) -> tuple[Mapping[str, Any], Any]:
         """Make a request; the answer's application properties and body. `on_fate` hears what became of the
-        request, and its size; `read` reads the body, if it is not to be decoded as it is.
+        request, and its size; `read` reads the body, if it is not to be decoded as it is. A body of bytes is
+        a section already.
         """
         number = f"{next(self._ids)}"
         asked = _Asked(self._line.loop.create_future())
         payload = b"".join(
             (
-                encode_properties(Properties(message_id=number, reply_to=self._answers.address)),
-                encode_application_properties(properties),
-                encode_value(body),
+                encode_ids(number, self._answers.address),
+                _encode_words(*properties.items()),
+                body if isinstance(body, bytes) else encode_value(body),
             )
         )
         self._answers.waiting[number] = asked.answer
@@ -105,7 +109,7 @@ class RequestLink:
             is_moving = self._sender.mover(asked)
             answer: MessageSections = await self._line.answer(asked.answer, timeout, is_moving=is_moving)
             asked.fates[0] = "taken"  # an answer may come before the word that the request was taken
-            found = {str(key): value for key, value in answer.application_properties.items()}
+            found = _read_words(answer.application_properties_bytes)
             if read is not None:
                 return found, read(answer)
             return found, answer.value() if answer.body_kind == "value" else None
@@ -120,7 +124,7 @@ class RequestLink:
     async def request(
         self,
         operation: str,
-        body: dict[str, Any],
+        body: dict[str, Any] | bytes,
         *,
         timeout: float,
         on_fate: Callable[[Fate, int], None] | None = None,
@@ -162,8 +166,8 @@ class _AnswerLink(LinkEnd):
             self.link.flow(_ANSWER_CREDIT)
         try:
             answer = scan(event.payload)
-            number = str(answer.properties.correlation_id)
-        except DecodeError:
+            number = str(answer.property_values[_CORRELATION_ID])
+        except (DecodeError, IndexError):
             return  # whoever asked hears nothing and says so
         future = self.waiting.get(number)
         if future is not None and not future.done():
@@ -175,3 +179,29 @@ class _AnswerLink(LinkEnd):
             if not future.done():
                 future.set_exception(TransportError(error.condition, error.description))
                 future.exception()
+
+
+def encode_ids(message_id: str, reply_to: str) -> bytes:
+    """Properties with nothing else, both short: the bytes that `encode_properties` writes."""
+    fields = b"\xa1%c%b\x40\x40\x40\xa1%c%b%b" % (
+        len(message_id),
+        message_id.encode(),
+        len(reply_to),
+        reply_to.encode(),
+        b"\x40" * 8,
+    )
+    return b"\x00\x53\x73\xc0%c\x0d%b" % (len(fields) + 1, fields)
+
+
+# What is asked of a thousand queues has the same words, and so have the answers.
+
+
+@lru_cache(maxsize=64)
+def _encode_words(*items: tuple[str, str]) -> bytes:
+    return encode_application_properties(dict(items))
+
+
+@lru_cache(maxsize=64)
+def _read_words(section: bytes) -> Mapping[str, Any]:
+    found = scan(section).application_properties
+    return MappingProxyType({str(key): value for key, value in found.items()})
