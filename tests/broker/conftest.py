@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus.broker import Broker
 from pairbus.clock import ManualClock
@@ -14,6 +15,7 @@ from tests.hurry import hurried_loops as pytest_asyncio_loop_factories  # noqa: 
 from tests.logs import our_records
 
 from .bus import Bus
+from .raw import RawClient
 from .shells import Background, Farewells
 
 
@@ -96,3 +98,20 @@ async def bus(
     bus = Bus(request.param, broker, clock=clock, farewells=farewells)
     async with bus.client:
         yield bus
+
+
+@pytest.fixture
+def admin(aio_bus: Bus) -> Iterator[ServiceBusAdministrationClient]:
+    with ServiceBusAdministrationClient.from_connection_string(
+        aio_bus.namespace.connection_string, connection_verify=str(aio_bus.broker.certificate), retry_total=0
+    ) as client:
+        yield client
+
+
+@pytest.fixture
+def client(bus_without_client: Bus) -> Iterator[RawClient]:
+    """One that speaks AMQP by hand, to a namespace with the queue `orders`."""
+    namespace = bus_without_client.namespace
+    namespace.create_queue("orders")
+    with RawClient.of_owner(namespace) as client:
+        yield client

@@ -8,7 +8,7 @@ import itertools
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
 from pairbus.amqp.connection import Connection
@@ -33,7 +33,10 @@ from pairbus.amqp.message import (
 from pairbus.amqp.performatives import Source, Target
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import ULong
+from pairbus.broker.handle import NamespaceHandle
 from tests.waiting import PATIENCE
+
+from .keys import key_of
 
 __all__ = ["RawClient"]
 
@@ -66,6 +69,11 @@ class RawClient:
             yield client
         finally:
             client.socket.close()
+
+    @classmethod
+    def of_owner(cls, namespace: NamespaceHandle) -> AbstractContextManager[RawClient]:
+        """One that may do everything."""
+        return cls.connected(namespace.port, SaslClient.plain(*key_of(namespace)))
 
     def flush(self) -> None:
         self.socket.sendall(self.machine.data_to_send())

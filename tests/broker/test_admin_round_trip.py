@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,16 +20,6 @@ from azure.servicebus.management import (
 from pairbus.broker import OperationKind
 
 from .bus import Bus, bodies, opened, receive
-
-
-@pytest.fixture
-def admin(aio_bus: Bus) -> Iterator[ServiceBusAdministrationClient]:
-    with ServiceBusAdministrationClient.from_connection_string(
-        aio_bus.namespace.connection_string,
-        connection_verify=str(aio_bus.broker.certificate),
-        retry_total=0,
-    ) as client:
-        yield client
 
 
 async def test_a_queue_from_making_to_deletion(aio_bus: Bus, admin: ServiceBusAdministrationClient) -> None:

@@ -25,13 +25,11 @@ from pairbus.amqp.message import (
     scan,
 )
 from pairbus.amqp.performatives import SENDER_SETTLED, Source, Target
-from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Described, Symbol, Timestamp, ULong
 from pairbus.broker.engine.settings import QueueSettings
 
 from .bus import Bus, receive
 from .raw import RawClient
-from .test_tokens import key_of
 
 PLAIN = {words.SEQUENCE_NUMBER, words.ENQUEUED_TIME}
 LOCKED = PLAIN | {words.LOCKED_UNTIL}
@@ -45,7 +43,7 @@ def client(bus_without_client: Bus) -> Iterator[RawClient]:
     namespace = bus_without_client.namespace
     namespace.create_queue("orders")
     namespace.create_queue("entry", QueueSettings(forward_to="orders"))
-    with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as raw:
+    with RawClient.of_owner(namespace) as raw:
         yield raw
 
 

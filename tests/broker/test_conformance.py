@@ -65,7 +65,7 @@ from pairbus.conditions import (
 )
 from tests.waiting import PATIENCE
 
-from .test_tokens import key_of
+from .keys import key_of
 
 pytestmark = pytest.mark.usefixtures("noisy")
 NULL: Any = None

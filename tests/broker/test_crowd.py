@@ -21,8 +21,8 @@ from pairbus.broker.host import NamespaceHost
 from pairbus.broker.links.attach import SESSION_FILTER
 
 from .bus import Bus
+from .keys import key_of
 from .raw import RawClient
-from .test_tokens import key_of
 
 FEW, MANY = 5, 100
 

@@ -13,14 +13,12 @@ from pairbus.amqp.events import LinkFlowed, TransferReceived
 from pairbus.amqp.link import Link
 from pairbus.amqp.message import Properties, encode_data, encode_properties
 from pairbus.amqp.performatives import Source, Target
-from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Symbol
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.links import consumers, peer
 
 from .bus import Bus, eventually
 from .raw import RawClient
-from .test_tokens import key_of
 
 QUEUES, MESSAGES = 12, 9
 
@@ -30,7 +28,7 @@ def client(bus_without_client: Bus) -> Iterator[RawClient]:
     namespace = bus_without_client.namespace
     for number in range(QUEUES):
         namespace.create_queue(f"queue-{number}")
-    with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
+    with RawClient.of_owner(namespace) as client:
         yield client
 
 

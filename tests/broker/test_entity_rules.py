@@ -7,23 +7,14 @@ import hashlib
 import hmac
 import http.client
 import urllib.parse
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
-from azure.servicebus.management import AuthorizationRule, ServiceBusAdministrationClient
+from azure.servicebus.management import AuthorizationRule
 
 from .bus import Bus, receive
-
-
-@pytest.fixture
-def admin(aio_bus: Bus) -> Iterator[Any]:
-    with ServiceBusAdministrationClient.from_connection_string(
-        aio_bus.namespace.connection_string, connection_verify=str(aio_bus.broker.certificate), retry_total=0
-    ) as client:
-        yield client
 
 
 def rule(name: str, *rights: str, **keys: str) -> AuthorizationRule:

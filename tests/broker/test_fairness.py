@@ -11,7 +11,6 @@ from pairbus.amqp.events import LinkAttached, LinkFlowed, Settled, TransferRecei
 from pairbus.amqp.link import Link
 from pairbus.amqp.message import Properties, encode_data, encode_properties
 from pairbus.amqp.performatives import Source, Target
-from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Symbol
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.links import consumers
@@ -19,7 +18,6 @@ from pairbus.broker.links.receiving_endpoint import BATCH_FORMAT
 
 from .bus import Bus
 from .raw import RawClient
-from .test_tokens import key_of
 
 OTHERS, MANY = 12, 3000
 
@@ -27,7 +25,7 @@ OTHERS, MANY = 12, 3000
 @pytest.fixture
 def client(bus_without_client: Bus) -> Iterator[RawClient]:
     namespace = bus_without_client.namespace
-    with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
+    with RawClient.of_owner(namespace) as client:
         yield client
 
 

@@ -16,14 +16,13 @@ import pytest
 from pairbus.amqp.frames import AMQP_HEADER, encode_frame
 from pairbus.amqp.message import encode_data
 from pairbus.amqp.performatives import Attach, Source, Target, Transfer
-from pairbus.amqp.sasl import SaslClient
 from pairbus.broker import Broker, FaultPlan, Policy
 from pairbus.cli.config import read_config
 from pairbus.errors import PairbusError
 from tests.amqp.grammar import BEGUN, CORPUS, Grammar, dice_of, rounds
 
+from .keys import signature
 from .raw import RawClient
-from .test_tokens import key_of, signature
 
 pytestmark = pytest.mark.usefixtures("noisy")
 # Long enough for any answer; who is not answered has been heard out all the same.
@@ -35,7 +34,7 @@ def beside(broker: Broker, caplog: pytest.LogCaptureFixture) -> Iterator[RawClie
     """A client that sends before and after, and looks into the log for errors that nobody foresaw."""
     namespace = broker["contoso"]
     namespace.create_queue("orders")
-    with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
+    with RawClient.of_owner(namespace) as client:
         sender = client.attach("orders", sends=True)
         client.send(sender, encode_data(b"before"))
         yield client
@@ -90,7 +89,7 @@ def test_frames_of_members(broker: Broker, beside: RawClient) -> None:
     dice = dice_of("members")
     namespace = broker["contoso"]
     for _ in range(rounds(25)):
-        with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
+        with RawClient.of_owner(namespace) as client:
             grammar = Grammar(dice)
             attaches = b"".join(
                 encode_frame(

@@ -25,8 +25,8 @@ from pairbus.errors import ConfigurationError
 from tests.cli.process import COMMAND
 from tests.waiting import PATIENCE, wait_until
 
+from .keys import key_of
 from .raw import RawClient
-from .test_tokens import key_of
 
 pytestmark = pytest.mark.usefixtures("noisy")
 
@@ -101,7 +101,7 @@ def test_one_deadline_from_accept_to_token(broker: Broker, clock: ManualClock, a
     if address == "control":
         assert broker._control is not None
         gate, port = broker._control.gate, broker._control.port
-    with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as member:
+    with RawClient.of_owner(namespace) as member:
         lines = {name: connect(port, data) for name, data in HALVES.items()}
         wait_until(lambda: gate.strangers == len(lines))
         clock.advance(59)

@@ -4,7 +4,6 @@ what is not well-formed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,24 +12,14 @@ from pairbus import conditions
 from pairbus.amqp.events import LinkAttached
 from pairbus.amqp.frames import encode_frame
 from pairbus.amqp.performatives import Close, Flow, Source, Target
-from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Symbol
 from tests.waiting import wait_until
 
 from .bus import Bus
 from .raw import RawClient
-from .test_tokens import key_of
 
 ERRANT = encode_frame(9, Flow(incoming_window=1, next_outgoing_id=0, outgoing_window=1))
 CLOSE_MARK = b"\x00\x53\x18"
-
-
-@pytest.fixture
-def client(bus_without_client: Bus) -> Iterator[RawClient]:
-    namespace = bus_without_client.namespace
-    namespace.create_queue("orders")
-    with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
-        yield client
 
 
 def lingering(bus: Bus) -> int:

@@ -18,8 +18,8 @@ from pairbus.clock import ManualClock
 from pairbus.errors import ConfigurationError
 from tests.waiting import wait_until
 
+from .keys import key_of
 from .raw import RawClient
-from .test_tokens import key_of
 
 
 class Bench:

@@ -18,7 +18,6 @@ from pairbus import words
 from pairbus.amqp.events import LinkAttached, LinkFlowed, Settled, TransferReceived
 from pairbus.amqp.message import Properties, encode_annotations, encode_data, encode_properties
 from pairbus.amqp.performatives import Accepted, Modified, Source, Target
-from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.broker import Broker, strand
 from pairbus.broker.decisions import Decisions
@@ -34,7 +33,6 @@ from tests.logs import our_lines
 from tests.waiting import PATIENCE, wait_until
 
 from .raw import RawClient
-from .test_tokens import key_of
 
 # Messages of a batch, so that it takes long.
 MANY = {"orders": 600, "news": 20}
@@ -231,7 +229,7 @@ def broker(
 
 
 def connect(namespace: NamespaceHandle) -> AbstractContextManager[RawClient]:
-    return RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace)))
+    return RawClient.of_owner(namespace)
 
 
 def begin_batch(client: RawClient, address: str) -> None:

@@ -11,13 +11,11 @@ from pairbus import conditions, words
 from pairbus.amqp.events import LinkAttached
 from pairbus.amqp.message import Properties, encode_data, encode_properties, encode_value, scan
 from pairbus.amqp.performatives import Source, Target
-from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Int, Symbol, Timestamp
 from pairbus.broker.engine.settings import QueueSettings
 
 from .bus import Bus
 from .raw import RawClient
-from .test_tokens import key_of
 from .test_wrong_requests import Requests
 
 PEEK = {"from-sequence-number": 0, "message-count": Int(10)}
@@ -28,7 +26,7 @@ def client(bus_without_client: Bus) -> Iterator[RawClient]:
     namespace = bus_without_client.namespace
     namespace.create_queue("orders")
     namespace.create_queue("lines", QueueSettings(requires_session=True))
-    with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
+    with RawClient.of_owner(namespace) as client:
         yield client
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterator
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -34,19 +33,11 @@ from pairbus.broker.links.sending_endpoint import SendingEndpoint
 from tests.waiting import wait_until
 
 from .bus import Bus, bodies, receive
+from .keys import key_of
 from .raw import RawClient
-from .test_tokens import key_of
 
 # What may be on its way at a time, whatever is asked for: a turn's worth, and one slice above it, twice.
 MOST_HELD = 4 * MOST_OUTPUT
-
-
-@pytest.fixture
-def client(bus_without_client: Bus) -> Iterator[RawClient]:
-    namespace = bus_without_client.namespace
-    namespace.create_queue("orders")
-    with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
-        yield client
 
 
 def fill(client: RawClient, messages: int, size: int) -> None:

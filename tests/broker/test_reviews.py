@@ -8,14 +8,12 @@ import pytest
 
 from pairbus import conditions
 from pairbus.amqp.performatives import AmqpError
-from pairbus.amqp.sasl import SaslClient
 from pairbus.broker.engine.settings import EntityStatus, QueueSettings, SubscriptionSettings
 from pairbus.broker.links.objections import Objections
 from tests.waiting import wait_until
 
 from .bus import Bus
 from .raw import RawClient
-from .test_tokens import key_of
 
 
 @pytest.fixture
@@ -39,7 +37,7 @@ def test_a_change_has_the_links_of_its_own_entity_looked_at(
     namespace.create_queue("others")
     namespace.create_topic("news")
     namespace.create_subscription("news", "all")
-    with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
+    with RawClient.of_owner(namespace) as client:
         for path in ("orders", "others", "orders/$DeadLetterQueue", "news/Subscriptions/all"):
             client.attach(path, sends=False)
         client.attach("ORDERS/$management", sends=True)

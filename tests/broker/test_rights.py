@@ -25,8 +25,8 @@ from pairbus.broker import Broker
 from pairbus.broker.access.policies import Policy
 from pairbus.broker.links.management import _OPERATIONS
 
+from .keys import key_of
 from .raw import RawClient
-from .test_tokens import key_of
 
 # What the service asks for. A policy with Manage has the two others as well.
 NEEDS = {

@@ -14,7 +14,6 @@ from pairbus.amqp.events import LinkDetached, LinkFlowed, Settled, TransferRecei
 from pairbus.amqp.link import Link
 from pairbus.amqp.message import Properties, encode_data, encode_properties
 from pairbus.amqp.performatives import ACCEPTED, RELEASED, Accepted, Disposition, Modified, Rejected
-from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Symbol
 from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.queue import MessageQueue
@@ -23,7 +22,6 @@ from pairbus.words import PING_CONTENT_TYPE
 
 from .bus import Bus
 from .raw import RawClient
-from .test_tokens import key_of
 
 _BODY = encode_data(b"x" * 300)
 # Each kind with its format, and whether its sender wants no answer.
@@ -49,7 +47,7 @@ def bus(bus_without_client: Bus) -> Bus:
 
 @pytest.fixture
 def client(bus: Bus) -> Iterator[RawClient]:
-    with RawClient.connected(bus.namespace.port, SaslClient.plain(*key_of(bus.namespace))) as client:
+    with RawClient.of_owner(bus.namespace) as client:
         yield client
 
 
@@ -154,7 +152,7 @@ def test_what_nobody_foresaw_in_reading_ends_one_connection_and_no_turn(
         return parse(payload)
 
     monkeypatch.setattr(Incoming, "parse", fail)
-    with RawClient.connected(bus.namespace.port, SaslClient.plain(*key_of(bus.namespace))) as other:
+    with RawClient.of_owner(bus.namespace) as other:
         for _ in range(5):
             link.send(KINDS["plain"][0], tag=b"tag")
         client.flush()

@@ -16,7 +16,6 @@ from azure.servicebus.exceptions import (
 
 from pairbus.amqp.events import LinkDetached
 from pairbus.amqp.performatives import Source, Target
-from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Symbol, UInt
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
@@ -26,7 +25,6 @@ from tests.engine.samples import message
 
 from .bus import Bus, bodies, eventually, opened, receive
 from .raw import RawClient
-from .test_tokens import key_of
 
 # A sender that finds its link gone does not look why; what it is told when it attaches again is the reason.
 ONE_RETRY: dict[str, Any] = {"retry_total": 1, "retry_backoff_factor": 0.01}
@@ -167,7 +165,7 @@ def watcher(bus_without_client: Bus) -> Iterator[RawClient]:
     """A client of a namespace that has a queue which may be idle for five minutes."""
     namespace = bus_without_client.namespace
     namespace.create_queue("watched", QueueSettings(auto_delete_on_idle=300.0))
-    with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
+    with RawClient.of_owner(namespace) as client:
         yield client
 
 
@@ -205,7 +203,7 @@ def test_a_queue_idles_from_when_its_last_receiver_has_gone(
 async def test_who_waits_for_a_session_waits_at_its_queue(bus_without_client: Bus) -> None:
     bus = bus_without_client
     bus.namespace.create_queue("watched", QueueSettings(auto_delete_on_idle=300.0, requires_session=True))
-    with RawClient.connected(bus.namespace.port, SaslClient.plain(*key_of(bus.namespace))) as client:
+    with RawClient.of_owner(bus.namespace) as client:
         link = client.machine.begin().attach(
             name="next",
             role_sender=False,
@@ -242,7 +240,7 @@ async def test_a_refused_turn_lets_go_of_every_link_though_one_of_them_fails(
         leave(queue, now)
 
     monkeypatch.setattr(MessageQueue, "leave", fail_at_first)
-    with RawClient.connected(bus.namespace.port, SaslClient.plain(*key_of(bus.namespace))) as client:
+    with RawClient.of_owner(bus.namespace) as client:
         for name in ("first", "watched"):
             client.attach(name, sends=False)
         bus.broker.call(lambda: host.refuse_turn(StoreError("for the test")))

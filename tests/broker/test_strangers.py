@@ -15,8 +15,8 @@ from pairbus.amqp.sasl import SaslClient
 from tests.waiting import PATIENCE
 
 from .bus import Bus, bodies, eventually, receive, receive_nothing
+from .keys import key_of
 from .raw import RawClient
-from .test_tokens import key_of
 
 AMQP = b"AMQP\x00\x01\x00\x00"
 SASL = b"AMQP\x03\x01\x00\x00"
@@ -85,7 +85,7 @@ async def test_a_receiver_that_vanishes_keeps_its_locks_for_their_time(aio_bus: 
     await aio_bus.send("orders", "1", "2")
 
     def take_one_and_vanish() -> None:
-        with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
+        with RawClient.of_owner(namespace) as client:
             client.receive(client.attach("orders", sends=False))
             client.vanish()
 
@@ -104,7 +104,7 @@ async def test_credit_of_one_that_vanished_takes_no_message(aio_bus: Bus) -> Non
     namespace.create_queue("orders")
 
     def ask_and_vanish() -> None:
-        with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
+        with RawClient.of_owner(namespace) as client:
             client.attach("orders", sends=False).flow(100)
             client.flush()
             client.vanish()

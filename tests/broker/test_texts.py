@@ -22,8 +22,8 @@ from pairbus.clock import ManualClock
 from tests.engine.samples import message
 
 from .bus import Bus
+from .keys import key_of, signature
 from .raw import RawClient
-from .test_tokens import key_of, signature
 from .test_wrong_requests import Requests
 
 

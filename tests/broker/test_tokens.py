@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import time
-import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,24 +29,11 @@ from pairbus.broker.links.attach import SESSION_FILTER
 from pairbus.clock import ManualClock
 
 from .bus import Bus, bodies, opened, receive
+from .keys import signature
 from .raw import RawClient
 
 SECRET = "a secret of at least thirty-two bytes, shared with the issuer"
 OWNER = "Azure Service Bus Data Owner"
-
-
-def key_of(namespace: NamespaceHandle, policy: str = "root") -> tuple[str, str]:
-    fields = dict(field.partition("=")[::2] for field in namespace.policies[policy].split(";"))
-    return fields["SharedAccessKeyName"], fields["SharedAccessKey"]
-
-
-def signature(namespace: NamespaceHandle, *, expires_at: float, path: str = "", policy: str = "root") -> str:
-    """A shared access signature as Microsoft describes it."""
-    name, key = key_of(namespace, policy)
-    resource = urllib.parse.quote_plus(f"sb://127.0.0.1:{namespace.port}/{path}")
-    signed = hmac.digest(key.encode(), f"{resource}\n{int(expires_at)}".encode(), hashlib.sha256)
-    quoted = urllib.parse.quote_plus(base64.b64encode(signed))
-    return f"SharedAccessSignature sr={resource}&sig={quoted}&se={int(expires_at)}&skn={name}"
 
 
 def signed_string(namespace: NamespaceHandle, *, expires_at: float, path: str = "") -> str:
@@ -344,7 +327,7 @@ def test_no_link_without_a_token(
 def test_the_name_and_key_of_a_policy_by_sasl_plain(bus_without_client: Bus) -> None:
     namespace = bus_without_client.namespace
     namespace.create_queue("orders")
-    with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
+    with RawClient.of_owner(namespace) as client:
         settled = client.send(client.attach("orders", sends=True), encode_data(b"plain"))
         assert isinstance(settled.state, Accepted)
         assert client.receive(client.attach("orders", sends=False)).payload.endswith(encode_data(b"plain"))

@@ -41,8 +41,8 @@ from pairbus.broker.links import transactions
 from pairbus.clock import ManualClock
 from tests.waiting import wait_until
 
+from .keys import key_of, signature
 from .raw import RawClient
-from .test_tokens import key_of, signature
 
 DEAD = "orders/$DeadLetterQueue"
 

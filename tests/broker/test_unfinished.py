@@ -20,9 +20,9 @@ from pairbus.broker.links.held_bytes import HeldBytes, Unfinished, Unread
 from tests.waiting import wait_until
 
 from .bus import Bus
+from .keys import key_of
 from .raw import RawClient
 from .test_pressure import fill, peer_of
-from .test_tokens import key_of
 
 pytestmark = pytest.mark.usefixtures("noisy")
 MOST = held_bytes.MOST_BYTES
@@ -118,7 +118,7 @@ def test_who_opens_no_window_makes_nobody_hold_what_it_is_to_get(bus_without_cli
     bus = bus_without_client
     bus.namespace.create_queue("orders")
     bus.broker._burdens.unread._most = 3_000_000
-    with RawClient.connected(bus.namespace.port, SaslClient.plain(*key_of(bus.namespace))) as client:
+    with RawClient.of_owner(bus.namespace) as client:
         fill(client, 40, 200_000)
         peer = peer_of(bus)
         asked = b""

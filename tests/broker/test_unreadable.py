@@ -10,8 +10,8 @@ from pairbus.amqp.sasl import SaslClient
 from tests.engine.test_unreadable import UNREADABLE
 
 from .bus import Bus
+from .keys import key_of
 from .raw import RawClient
-from .test_tokens import key_of
 
 
 def message(name: str, application_properties: bytes = b"") -> bytes:

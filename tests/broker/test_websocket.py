@@ -37,7 +37,7 @@ from tests.logs import our_lines
 from tests.waiting import PATIENCE
 
 from .bus import Bus, bodies, opened, receive
-from .test_tokens import key_of
+from .keys import key_of
 
 ADDRESS = "/$servicebus/websocket"
 

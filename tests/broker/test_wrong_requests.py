@@ -20,7 +20,6 @@ from pairbus.amqp.message import (
     scan,
 )
 from pairbus.amqp.performatives import Accepted, Rejected, Source, Target
-from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Array, Described, Int, Symbol, ULong
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.links.cbs import TokenNode
@@ -29,7 +28,6 @@ from tests.engine.test_unreadable import UNREADABLE
 
 from .bus import Bus
 from .raw import RawClient
-from .test_tokens import key_of
 
 # A list whose first field, the message id, says that it is a string of 255 bytes.
 UNREADABLE_PROPERTIES = b"\x00\x53\x73\xc0\x04\x01\xa1\xff\x00"
@@ -117,7 +115,7 @@ def client(bus_without_client: Bus) -> Iterator[RawClient]:
     namespace.create_queue("sessions", QueueSettings(requires_session=True))
     namespace.create_topic("news")
     namespace.create_subscription("news", "all")
-    with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
+    with RawClient.of_owner(namespace) as client:
         yield client
 
 

@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 from decimal import Decimal
 from html import escape
-from html.parser import HTMLParser
 
 import pytest
 
@@ -17,6 +16,7 @@ from pairbus.cost.report import Report, report_of
 from pairbus.cost.system import System
 from pairbus.ledger.operations import Gap, OutageSpan
 from pairbus.stages import Stage
+from tests.charts.pages import read_page
 
 from .test_bill import NOON, SHEET, used
 
@@ -40,33 +40,12 @@ def report() -> Report:
     )
 
 
-class Balance(HTMLParser):
-    """Counts tags that are open."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.add(tag)
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.add(tag)
-
-
 def test_it_opens_offline(report: Report) -> None:
     page = render_page(report, now=NOON)
-    balance = Balance()
-    balance.feed(page)
-    assert balance.open == []
-    assert "svg" in balance.seen
-    assert not {"script", "link", "img", "iframe"} & balance.seen
+    read = read_page(page)
+    assert read.open == []
+    assert "svg" in read.seen
+    assert not {"script", "link", "img", "iframe"} & read.seen
     assert set(re.findall(r"https?://[^\"' <]+", page)) == {"http://www.w3.org/2000/svg"}
     assert "url(" not in page
 

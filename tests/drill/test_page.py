@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from html import unescape
-from html.parser import HTMLParser
 from importlib import resources
 from xml.etree import ElementTree
 
@@ -16,6 +15,7 @@ from pairbus.drill.report.page import render_drill
 from pairbus.drill.report.summary import fates_of, find_failover, find_outage, sum_up, tell_figures, tell_rest
 from pairbus.drill.report.timeline import find_end
 from pairbus.drill.result import DrillResult, FaultSpan, StateSpan
+from tests.charts.pages import read_page
 
 from .sample import BEGAN, make_empty, make_failed, make_healthy, make_result, make_wide
 
@@ -23,45 +23,15 @@ MAKERS = [make_result, make_healthy, make_failed, make_wide, make_empty]
 Make = Callable[[], DrillResult]
 
 
-class Reader(HTMLParser):
-    """Checks that every tag is closed, and keeps the words."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: set[str] = set()
-        self.words: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.add(tag)
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.add(tag)
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
-
-
-def read(page: str) -> Reader:
-    reader = Reader()
-    reader.feed(page)
-    return reader
-
-
 def words_of(result: DrillResult) -> str:
-    text = "".join(read(render_drill(result, now=BEGAN)).words)
+    text = "".join(read_page(render_drill(result, now=BEGAN)).words)
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
 @pytest.mark.parametrize("make", MAKERS)
 def test_it_opens_offline_and_is_well_formed(make: Make) -> None:
     page = render_drill(make(), now=BEGAN)
-    reader = read(page)
+    reader = read_page(page)
     assert reader.open == []
     assert not {"script", "link", "img", "iframe"} & reader.seen
     assert set(re.findall(r"https?://[^\"' <]+", page)) == {"http://www.w3.org/2000/svg"}
@@ -83,7 +53,7 @@ def test_a_manager_reads_the_verdict_first() -> None:
 
 def test_the_command_to_run_it_again_is_whole() -> None:
     asked = ["my outage.toml", "--no-spark", "--app", "python shop.py"]
-    text = "".join(read(render_drill(make_result(), now=BEGAN, asked=asked)).words)
+    text = "".join(read_page(render_drill(make_result(), now=BEGAN, asked=asked)).words)
     assert "pairbus drill 'my outage.toml' --no-spark --app 'python shop.py' --seed 7" in text
 
 

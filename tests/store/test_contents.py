@@ -15,7 +15,6 @@ from azure.servicebus.exceptions import ServiceBusError
 from pairbus.amqp.events import Settled, TransferReceived
 from pairbus.amqp.message import encode_data, encode_value
 from pairbus.amqp.performatives import Modified
-from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Array, UInt
 from pairbus.broker import Broker
 from pairbus.broker.contents import MOST_KEPT, MOST_NEEDED, Contents, NotAtHand
@@ -27,7 +26,6 @@ from pairbus.broker.flights import Flight, StoreThread
 from pairbus.broker.store.salvage import salvage_store
 from pairbus.broker.store.sqlite import SqliteStore
 from tests.broker.raw import RawClient
-from tests.broker.test_tokens import key_of
 from tests.broker.test_wrong_requests import Requests
 from tests.engine.samples import START, application_properties, body_of, message, namespace
 from tests.store.files import load, store_path, write
@@ -377,7 +375,7 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_request_needs_more_than_is_kept(broker: Broker) -> None:
     assert 2 * MOST_NEEDED <= MOST_KEPT
     namespace = broker["slow"]
-    with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
+    with RawClient.of_owner(namespace) as client:
         sender, receiver = client.attach("orders", sends=True), client.attach("orders", sends=False)
         for _ in range(5):
             client.send(sender, encode_data(bytes(400)))

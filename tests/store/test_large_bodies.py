@@ -20,7 +20,6 @@ from pairbus.amqp.message import (
     scan,
 )
 from pairbus.amqp.performatives import Modified
-from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Array, Int, ULong
 from pairbus.broker import Broker, host
 from pairbus.broker.contents import Contents
@@ -33,7 +32,6 @@ from pairbus.broker.store.rows import LARGE_BODY
 from pairbus.broker.store.salvage import salvage_store
 from pairbus.broker.store.sqlite import SqliteStore
 from tests.broker.raw import RawClient
-from tests.broker.test_tokens import key_of
 from tests.engine.samples import START, message
 from tests.waiting import wait_until
 
@@ -144,7 +142,7 @@ def broker(
 @pytest.fixture
 def client(broker: Broker) -> Iterator[RawClient]:
     namespace = broker["contoso"]
-    with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
+    with RawClient.of_owner(namespace) as client:
         yield client
 
 
