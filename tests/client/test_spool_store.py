@@ -255,3 +255,63 @@ def test_what_was_spooled_after_the_clock_was_set_back_is_sent_after_what_was_th
     assert [one.record for store in stores for one in read(store)] == expected
     for store in stores:
         store.close()
+
+
+def test_a_file_that_is_still_open_is_written_anew_where_its_name_leads_elsewhere(tmp_path: Path) -> None:
+    store = SpoolStore.create(tmp_path)
+    store.append(ORDERS, [record("1")])
+    (file,) = store.directory.glob("*.spool")
+    whole = file.read_bytes()
+    file.rename(tmp_path / "moved")
+    store.append(ORDERS, [record("2")])
+    assert [unsent.record for unsent in read(store)] == [record("2")], "and not in the file that was moved"
+    file.unlink()
+    file.write_bytes(whole)  # by another, of the length that the first one had
+    store.append(ORDERS, [record("3")])
+    with file.open("ab") as other:
+        other.write(b"something else")
+    store.append(ORDERS, [record("4")])
+    assert [unsent.record for unsent in read(store)][-2:] == [record("3"), record("4")]
+    assert b"something else" not in file.read_bytes()
+    store.close()
+
+
+def test_one_file_alone_stays_open_and_none_that_is_done_with(tmp_path: Path) -> None:
+    store = SpoolStore.create(tmp_path)
+
+    def open_files() -> list[str]:
+        links = [Path(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+        found = [os.readlink(link) for link in links if link.is_symlink()]
+        return [Path(name).name for name in found if ".spool" in name]
+
+    for number in range(3):
+        store.append(LineKey.of(f"orders-{number}"), [record("1")])
+    assert open_files() == ["000002-000000.spool"]
+    key = LineKey.of("orders-2")
+    reading = store.read(key)
+    assert reading is not None
+    store.settle(key, reading.file, SpoolCursor(reading.end), 1)
+    assert open_files() == []
+    store.append(ORDERS, [record("2")])
+    store.close()
+    assert open_files() == []
+
+
+@pytest.mark.parametrize("step", ["write", "fsync"])
+def test_after_a_write_that_failed_the_next_record_follows_the_last_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    store = SpoolStore.create(tmp_path)
+    store.append(ORDERS, [record("1")])
+
+    def refuse(descriptor: int, data: bytes = b"") -> int:
+        os.pwrite(descriptor, b"torn", os.lseek(descriptor, 0, os.SEEK_CUR))
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, step, refuse)
+        with pytest.raises(OSError, match="Input/output"):
+            store.append(ORDERS, [record("2")])
+    store.append(ORDERS, [record("3")])
+    assert [unsent.record for unsent in read(store)] == [record("1"), record("3")]
+    store.close()

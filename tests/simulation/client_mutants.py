@@ -33,7 +33,7 @@ from pairbus.client.state.spool_records import SpoolCursor
 from pairbus.client.state.spool_store import Held, LineKey, SpoolStore
 from pairbus.pairing.errors import BacklogUnavailableError
 from pairbus.pairing.scheduling import BacklogNumbers
-from pairbus.plumbing.files import publish
+from pairbus.plumbing.files import publish, write_all
 
 from .mutants import mutant
 
@@ -156,13 +156,10 @@ def _take_the_next_file_of_the_spool_for_the_one_that_is_done_with() -> Iterator
 
 @mutant("spool without fsync", world="spool")
 def _spool_without_fsync() -> Iterator[Any]:
-    def write(path: Path, data: bytes, *, at: int) -> None:
-        with path.open("r+b" if path.exists() else "wb") as file:
-            file.truncate(at)
-            file.seek(at)
-            file.write(data)
+    def write(descriptor: int, data: bytes, *, at: int) -> None:
+        write_all(descriptor, data)
 
-    yield mock.patch.object(spool_store, "_write", write)
+    yield mock.patch.object(spool_store, "_write_synced", write)
 
 
 @mutant("names of the spool without fsync", world="spool")

@@ -288,16 +288,22 @@ class Spool:
         for key in dict.fromkeys(entry.key for entry in entries):
             mine = [entry for entry in entries if entry.key == key]
             try:
-                self._own_store().append(key, [entry.record for entry in mine])
+                self._append(key, [entry.record for entry in mine])
             except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
                 for entry in mine:
                     entry.error = error
 
-    def _own_store(self) -> SpoolStore:
-        if self._own is None or not self._own.is_there:
-            self._own = SpoolStore.create(self._directory)
-            self.stores.append(self._own)
-        return self._own
+    def _append(self, key: LineKey, records: list[SpoolRecord]) -> None:
+        if self._own is not None:
+            try:
+                self._own.append(key, records)
+                return
+            except (FileNotFoundError, NotADirectoryError):
+                if self._own.is_there:
+                    raise
+        self._own = SpoolStore.create(self._directory)
+        self.stores.append(self._own)
+        self._own.append(key, records)
 
     def _adopt_stores(self) -> dict[LineKey, Held]:
         found = adopt_stores(self._directory)

@@ -8,7 +8,9 @@
 Names in their order are processes in theirs: the next begins later than all that are there, also if the clock
 was set back.
 
-1. A record is on the disk (fsync) before `append` returns. What a failed write leaves is cut off again.
+1. A record is on the disk (fsync) before `append` returns. What a failed write leaves is cut off again. The
+   file that was written last stays open. That its name still leads to it is seen after each fsync: somebody
+   may have removed or replaced it, and then it is written by its name.
 2. A file is read from its cursor on and deleted when all of it has been dealt with. The cursor is saved after
    the send: a crash between the two sends some records twice, with the same message ids, and loses none. So
    does a cursor that is damaged: its file is sent from the start.
@@ -148,6 +150,7 @@ class SpoolStore:
     def __init__(self, directory: Path, lock: FileLock) -> None:
         self.directory = directory
         self._lock = lock
+        self._opened: _OpenFile | None = None
         self._lines: dict[LineKey, _Line] = {}
         self._next_line = 0
         #: How many damaged parts were put aside, rule 3.
@@ -181,7 +184,7 @@ class SpoolStore:
         data = b"".join(map(framed, records))
         if line.files and line.files[-1].size < _FILE_BYTES:
             file = line.files[-1]
-            _write(file.path, data, at=file.size)
+            self._extend(file, data)
         else:
             file = _File(self._new_file(line, key))
             self._write_first(file.path, data)
@@ -196,12 +199,37 @@ class SpoolStore:
     def _write_first(self, path: Path, data: bytes) -> None:
         """Begin a file; one that cannot be begun is not there, or a full disk would be filled with them."""
         try:
-            _write(path, data, at=0)
+            self._write(path, data, at=0)
             sync_directory(self.directory)
         except OSError:
+            self._shut()
             with suppress(OSError):  # the first error is the one to tell
                 path.unlink()
             raise
+
+    def _extend(self, file: _File, data: bytes) -> None:
+        opened, is_written = self._opened, False
+        try:
+            is_written = opened is not None and opened.extend(file.path, data, at=file.size)
+        finally:
+            if not is_written:
+                self._shut()
+        if not is_written:
+            self._write(file.path, data, at=file.size)
+
+    def _write(self, path: Path, data: bytes, *, at: int) -> None:
+        self._shut()
+        self._opened = _OpenFile(path, _write(path, data, at=at))
+
+    def _shut(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            os.close(opened.descriptor)
+
+    def _delete(self, file: _File) -> None:
+        if self._opened is not None and self._opened.path is file.path:
+            self._shut()
+        file.delete()
 
     def _new_file(self, line: _Line, key: LineKey) -> Path:
         prefix = _LATE if key.is_late else ""
@@ -229,7 +257,7 @@ class SpoolStore:
         """Delete all files of a line, for good."""
         line = self._lines.pop(key, None)
         for file in [] if line is None else line.files:
-            file.delete()
+            self._delete(file)
 
     def read(self, key: LineKey) -> Reading | None:
         """What the first file of a line has that has not been dealt with; None if the line is empty. What is
@@ -271,7 +299,7 @@ class SpoolStore:
                 del self._lines[key]
         try:
             if is_done:
-                file.delete()
+                self._delete(file)
             else:
                 publish(file.cursor, place.to_text(), mode=SECRET)
         except OSError as error:
@@ -288,6 +316,7 @@ class SpoolStore:
 
     def close(self) -> None:
         """Let go of the directory, and remove it if nothing is in it any more."""
+        self._shut()
         try:
             if self.is_there and all(path.name == _LOCK for path in self.directory.iterdir()):
                 (self.directory / _LOCK).unlink(missing_ok=True)
@@ -457,8 +486,32 @@ def _sum(held: Iterable[Held]) -> Held:
     return Held(sum(one.messages for one in found), sum(one.size for one in found))
 
 
-def _write(path: Path, data: bytes, *, at: int) -> None:
-    """Write at a place, and have it on the disk; what a failure leaves there is cut off."""
+class _OpenFile:
+    """A file of which somebody has just written the end: to open it again takes as long as to write to it."""
+
+    __slots__ = ("_status", "descriptor", "path")
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self.descriptor = descriptor
+        self._status = os.fstat(descriptor)
+
+    def extend(self, path: Path, data: bytes, *, at: int) -> bool:
+        """Write behind what is there, and have it on the disk; False if this is another file than that, or
+        not as long as it should be.
+        """
+        if path is not self.path:
+            return False
+        _write_synced(self.descriptor, data, at=at)
+        try:
+            found = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return os.path.samestat(found, self._status) and found.st_size == at + len(data)
+
+
+def _write(path: Path, data: bytes, *, at: int) -> int:
+    """Write at a place, and have it on the disk; what a failure leaves there is cut off. The descriptor."""
     try:  # to ask for a new one where there is one costs a failure
         descriptor = open_file(path, os.O_WRONLY | (0 if at else os.O_CREAT), SECRET)
     except FileNotFoundError:  # somebody has removed it
@@ -468,11 +521,18 @@ def _write(path: Path, data: bytes, *, at: int) -> None:
         if os.fstat(descriptor).st_size != at:
             os.ftruncate(descriptor, at)
         os.lseek(descriptor, at, os.SEEK_SET)
+        _write_synced(descriptor, data, at=at)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _write_synced(descriptor: int, data: bytes, *, at: int) -> None:
+    try:
         write_all(descriptor, data)
         os.fsync(descriptor)
     except OSError:
         with suppress(OSError):  # the first error is the one to tell
             os.ftruncate(descriptor, at)
         raise
-    finally:
-        os.close(descriptor)
