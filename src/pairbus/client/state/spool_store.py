@@ -489,12 +489,14 @@ def _sum(held: Iterable[Held]) -> Held:
 class _OpenFile:
     """A file of which somebody has just written the end: to open it again takes as long as to write to it."""
 
-    __slots__ = ("_status", "descriptor", "path")
+    __slots__ = ("_identity", "_name", "descriptor", "path")
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self.descriptor = descriptor
-        self._status = os.fstat(descriptor)
+        self._name = str(path)
+        status = os.fstat(descriptor)
+        self._identity = status.st_dev, status.st_ino
 
     def extend(self, path: Path, data: bytes, *, at: int) -> bool:
         """Write behind what is there, and have it on the disk; False if this is another file than that, or
@@ -504,10 +506,10 @@ class _OpenFile:
             return False
         _write_synced(self.descriptor, data, at=at)
         try:
-            found = os.stat(path)
+            found = os.stat(self._name)
         except (FileNotFoundError, NotADirectoryError):
             return False
-        return os.path.samestat(found, self._status) and found.st_size == at + len(data)
+        return (found.st_dev, found.st_ino) == self._identity and found.st_size == at + len(data)
 
 
 def _write(path: Path, data: bytes, *, at: int) -> int:
