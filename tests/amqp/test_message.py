@@ -24,7 +24,7 @@ from pairbus.amqp.message import (
     encode_value,
     scan,
 )
-from pairbus.amqp.types import Described, Symbol, Timestamp, UInt, ULong
+from pairbus.amqp.types import Decimal128, Described, Symbol, Timestamp, UInt, ULong
 from tests.amqp.values import TEXT, VALUES, same
 from tests.examples import examples
 
@@ -328,21 +328,35 @@ _plain_properties = st.one_of(
         content_type=st.sampled_from([None, Symbol("text/plain")]),
         creation_time=st.sampled_from([None, Timestamp(5)]),
     ).map(encode_properties),
-    st.sampled_from([b"", _NO_ID, encode_application_properties({"n": 1})]),
+    st.sampled_from([b"", _NO_ID]),
+)
+_plain_applied = st.sampled_from(
+    [
+        b"",
+        encode_application_properties({"n": 1}),
+        encode_application_properties({"n": 2}),
+        encode_application_properties({"text": "x" * 300}),
+        encode_application_properties({"d": Decimal128(b"\x30\x40" + bytes(13) + b"\x01")}),
+        b"\x00\x53\x74\xc1\x03\x02\x43\x43",  # no key is a number
+    ]
 )
 _plain_bodies = st.sampled_from([300, 301, 256, 255, 5, 0]).map(lambda size: encode_data(b"x" * size))
 _changes = st.none() | st.tuples(st.integers(0, 400), st.binary(max_size=3), st.booleans())
 
 
-@given(st.lists(st.tuples(_plain_headers, _plain_properties, _plain_bodies, _changes), max_size=6))
+@given(
+    st.lists(
+        st.tuples(_plain_headers, _plain_properties, _plain_applied, _plain_bodies, _changes), max_size=6
+    )
+)
 def test_what_is_found_at_a_glance_is_what_a_scan_finds(
-    messages: list[tuple[bytes, bytes, bytes, tuple[int, bytes, bool] | None]],
+    messages: list[tuple[bytes, bytes, bytes, bytes, tuple[int, bytes, bool] | None]],
 ) -> None:
     """Whole messages, and such as have other bytes somewhere, each behind others: a glance tells the same, or
     nothing.
     """
-    for header, properties, body, change in messages:
-        payload = header + properties + body
+    for header, properties, applied, body, change in messages:
+        payload = header + properties + applied + body
         if header:
             assert scan(payload).header != Header()  # which is known from then on
         _check_glance(payload)
@@ -368,14 +382,27 @@ def _check_glance(payload: bytes) -> None:
     assert (found[0], Properties(*found[1])) == (scanned.header, expected)
     assert found[1] == scanned.property_values
     assert (found[2], payload[found[3] :]) == (raw, scanned.body_bytes)
-    assert not scanned.has_maps
+    assert found[4] == scanned.application_properties_bytes
+    assert isinstance(scanned.application_properties, dict)
+    assert b"\x94" not in found[4], "the service writes decimals anew"
+    assert not scanned.annotations_bytes
+    assert not scanned.delivery_annotations
 
 
 def test_no_byte_of_a_message_is_overlooked_that_looks_like_the_one_before() -> None:
     """Each of its bytes, one after the other, as one less, one more, and otherwise."""
     alone = b"\x00\x53\x73\xc0\x05\x01\xa1\x02id"
     among_others = Properties(message_id="id", subject="s", group_id="g")
-    for properties in (alone, encode_properties(among_others)):
+    applied = encode_application_properties({"n": 1, "text": "x"})
+    decimal = encode_application_properties({"d": Decimal128(b"\x30\x40" + bytes(13) + b"\x01")})
+    long = encode_application_properties({"text": "x" * 300})
+    for properties in (
+        alone,
+        encode_properties(among_others),
+        alone + applied,
+        alone + decimal,
+        alone + long,
+    ):
         for body in (b"x" * 300, b"short"):
             payload = encode_header(Header(ttl=7)) + properties + encode_data(body)
             assert scan(payload).header.ttl == 7  # which is known from then on
@@ -396,7 +423,18 @@ def test_what_most_clients_send_is_found_at_a_glance() -> None:
         ["2"],
         encode_properties(Properties(message_id="2")),
         len(payload) - len(encode_data(b"x" * 300)),
+        b"",
     )
+    applied = encode_application_properties({"kind": "order", "number": 7})
+    payload = payload[: -len(encode_data(b"x" * 300))] + applied + encode_data(b"x" * 300)
+    for _ in range(2):  # at first field by field, and then as the one before
+        assert scan_plain(payload) == (
+            Header(durable=True),
+            ["1"],
+            properties,
+            len(header + properties + applied),
+            applied,
+        )
     assert scan_plain(encode_data(b"x" * 300)) is not None
     assert scan_plain(properties + encode_data(b"short")) is not None
 

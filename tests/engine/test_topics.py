@@ -70,7 +70,7 @@ def test_an_action_changes_its_own_copy_only() -> None:
     assert application_properties(changed.message) == {"colour": "blue"}
     assert changed.message.message_id == "m"
     assert application_properties(other.receive(1, START)[0].message) == given
-    assert plain.message.body_bytes is changed.message.body_bytes
+    assert plain.message.content.whole is changed.message.content.whole
 
 
 def test_an_action_may_move_a_message_to_another_session() -> None:

@@ -353,10 +353,12 @@ class Incoming:
         values: Sequence[Any],
         properties: bytes,
         body_at: int,
+        applied: bytes = b"",
         body: Blob | None = None,
     ) -> None:
-        """`values` are those of the properties. The body is what begins at `body_at`, with nothing but header
-        and properties before it, or `body`. What maps say is not known yet.
+        """`values` are those of the properties. The body is what begins at `body_at`, with nothing before it
+        but header, properties and those that are `applied`, or it is `body`. What other maps say is not known
+        yet.
         """
         count, ttl_ms = len(values), header.ttl
         self._payload = payload
@@ -384,12 +386,12 @@ class Incoming:
             header.first_acquirer,
             b"",
             properties,
-            b"",
+            applied,
             payload if body is None else body,
             None,
             0,
             body_at,
-            body is None and message_id is not None,
+            body is None and message_id is not None and not applied,
         )
 
     @classmethod
@@ -401,9 +403,8 @@ class Incoming:
             return cls(payload, *plain)
         else:
             sections = scan(payload)
-        incoming = cls(
-            payload, sections.header, sections.property_values, sections.properties_bytes, 0, sections.body
-        )
+        properties = sections.properties_bytes
+        incoming = cls(payload, sections.header, sections.property_values, properties, 0, b"", sections.body)
         incoming._sections = sections
         if sections.has_maps:
             incoming._read_maps(sections)
