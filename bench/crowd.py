@@ -1,7 +1,9 @@
 """`python -m bench.crowd`: a hundred connections that send at once, against one.
 
-Both have the same number of messages on the way, and one process plays all connections. Told are the rate of
-all together, the processor time of broker and client a message, and how long a message waits to be accepted.
+Both have the same number of messages on the way, and one process plays all connections. They stay open and
+take turns: a turn lasts half a second, in which whatever else the machine does weighs more than what is
+compared, so a round is several turns of each. Told are the rate of all together, the processor time of broker
+and client a message, and how long a message waits to be accepted.
 """
 
 from __future__ import annotations
@@ -60,50 +62,80 @@ class Member(Client):
         return accepted
 
 
-def send_at_once(broker: Pairbus, payloads: list[bytes], connections: int) -> dict[str, float]:
-    """Send all of them over so many connections, when these are open."""
-    left, accepted, window = iter(payloads), 0, max(1, WINDOW // connections)
-    with ExitStack() as stack, selectors.DefaultSelector() as selector:
-        members = [stack.enter_context(Member(broker.endpoint, window)) for _ in range(connections)]
-        for member in members:
-            selector.register(member.file, selectors.EVENT_READ, member)
-        begun, before = time.perf_counter(), (broker.processor_seconds(), time.process_time())
-        for member in members:
-            member.send_more(left)
-        while accepted < len(payloads):
-            ready = selector.select(DEADLINE)
-            if not ready:
-                raise BenchError("the broker accepts nothing any more")
-            for key, _ in ready:
-                accepted += key.data.read()
-                key.data.send_more(left)
-        taken, after = time.perf_counter() - begun, (broker.processor_seconds(), time.process_time())
-    waits = [wait for member in members for wait in member.waits]
-    return {
-        "rate": len(payloads) / taken,
-        "cpu": (after[0] - before[0]) / len(payloads) * 1e6,
-        "client's cpu": (after[1] - before[1]) / len(payloads) * 1e6,
-        "p99": statistics.quantiles(waits, n=100)[98] * 1000,
-    }
+class Crowd:
+    """Connections that send at once, and what they have seen in a round."""
+
+    def __init__(self, broker: Pairbus, members: list[Member]) -> None:
+        self._broker = broker
+        self._members = members
+        self._sent = 0
+        self._spent = (0.0, 0.0, 0.0)
+
+    def send(self, payloads: list[bytes]) -> None:
+        """One turn: send all of them, and have them accepted."""
+        left, accepted = iter(payloads), 0
+        with selectors.DefaultSelector() as selector:
+            for member in self._members:
+                selector.register(member.file, selectors.EVENT_READ, member)
+            before = self._clocks()
+            for member in self._members:
+                member.send_more(left)
+            while accepted < len(payloads):
+                ready = selector.select(DEADLINE)
+                if not ready:
+                    raise BenchError("the broker accepts nothing any more")
+                for key, _ in ready:
+                    accepted += key.data.read()
+                    key.data.send_more(left)
+            taken = [after - then for after, then in zip(self._clocks(), before, strict=True)]
+        self._sent += accepted
+        self._spent = (self._spent[0] + taken[0], self._spent[1] + taken[1], self._spent[2] + taken[2])
+
+    def end_round(self) -> dict[str, float]:
+        """What the turns since the last round have given."""
+        (seconds, broker, client), sent = self._spent, self._sent
+        waits = [wait for member in self._members for wait in member.waits]
+        for member in self._members:
+            member.waits.clear()
+        self._sent, self._spent = 0, (0.0, 0.0, 0.0)
+        return {
+            "rate": sent / seconds,
+            "cpu": broker / sent * 1e6,
+            "client's cpu": client / sent * 1e6,
+            "p99": statistics.quantiles(waits, n=100)[98] * 1000,
+        }
+
+    def _clocks(self) -> tuple[float, float, float]:
+        return time.perf_counter(), self._broker.processor_seconds(), time.process_time()
+
+
+def open_crowd(stack: ExitStack, broker: Pairbus, connections: int) -> Crowd:
+    """So many connections, which have as many messages on the way as one has alone."""
+    window = max(1, WINDOW // connections)
+    return Crowd(broker, [stack.enter_context(Member(broker.endpoint, window)) for _ in range(connections)])
 
 
 def main() -> int:
     """Measure; 1 with `--check` if a target was missed."""
     parser = make_parser("bench.crowd", __doc__, output=_OUTPUT, rounds=5)
-    parser.add_argument("--messages", type=int, default=20_000, help="messages a round")
+    parser.add_argument("--messages", type=int, default=20_000, help="messages a turn")
+    parser.add_argument("--turns", type=int, default=5, help="turns a round")
     options = parser.parse_args()
     payloads = make_payloads(options.messages, options.body)
     values: dict[tuple[str, int], list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory(prefix="pairbus-crowd-") as scratch:
         broker = Pairbus("durable", Path(scratch), durable=True)
-        with running([broker]):
+        with running([broker]), ExitStack() as stack:
+            crowds = {connections: open_crowd(stack, broker, connections) for connections in (1, _MANY)}
             for number in range(options.rounds + 1):
-                for connections in (1, _MANY):
-                    found = send_at_once(broker, payloads, connections)
-                    with Client(broker.endpoint) as client:
-                        client.receive_all()
-                    if number:
-                        for name, value in found.items():
+                for _ in range(options.turns):
+                    for crowd in crowds.values():
+                        crowd.send(payloads)
+                        with Client(broker.endpoint) as client:
+                            client.receive_all()
+                for connections, crowd in crowds.items():
+                    for name, value in crowd.end_round().items():
+                        if number:  # in the first one all of them are new
                             values[name, connections].append(value)
     report = Report.of(options)
     for name, unit in (("rate", "/s"), ("cpu", "µs"), ("client's cpu", "µs"), ("p99", "ms")):
