@@ -61,6 +61,19 @@ async def test_what_neither_side_takes_is_kept_and_sent_in_order_when_one_is_bac
     assert client.status().entities[0].sent["spool"]["ok"] == 5
 
 
+async def test_the_status_warns_of_what_somebody_has_removed_from_the_spool(
+    still: Scene, manual_timers: ManualTimers, tmp_path: Path
+) -> None:
+    client = await in_an_outage(still, tmp_path)
+    sender = client.get_queue_sender("orders")
+    await sender.send_messages([text("removed"), text("as well")])
+    (file,) = spooled(tmp_path)
+    file.unlink()
+    still.primary.faults.clear()
+    await in_time(still, lambda: client.status().spool.messages == 0)  # type: ignore[union-attr]
+    assert f"{file} has been removed by somebody, with 2 messages" in client.status().warnings
+
+
 async def test_the_primary_may_be_the_first_to_come_back(
     still: Scene, manual_timers: ManualTimers, tmp_path: Path
 ) -> None:

@@ -119,6 +119,11 @@ class Spool:
             last_failure=next(failures, None),
         )
 
+    @property
+    def losses(self) -> list[str]:
+        """What was spooled and has been taken away by somebody else."""
+        return [loss for store in self.stores for loss in store.losses]
+
     async def append(
         self,
         path: str,

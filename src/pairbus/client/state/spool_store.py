@@ -155,6 +155,8 @@ class SpoolStore:
         self._next_line = 0
         #: How many damaged parts were put aside, rule 3.
         self.damages = 0
+        #: What of its files is missing, for people.
+        self.losses: list[str] = []
 
     @classmethod
     def create(cls, parent: Path) -> SpoolStore:
@@ -274,11 +276,16 @@ class SpoolStore:
         try:
             data = file.path.read_bytes()
         except FileNotFoundError:  # what is behind it must not wait for what will never come back
-            log.error("%s has been removed by somebody, with %d messages", file.path, file.messages)
+            self._lose(f"{file.path} has been removed by somebody, with {file.messages} messages")
             return b""
         if len(data) < file.size:
-            log.error("%s has been cut off: %d bytes are missing", file.path, file.size - len(data))
+            self._lose(f"{file.path} has been cut off: {file.size - len(data)} bytes are missing")
         return data
+
+    def _lose(self, what: str) -> None:
+        if what not in self.losses:
+            log.error("%s", what)
+            self.losses.append(what)
 
     def settle(self, key: LineKey, path: Path, place: SpoolCursor, messages: int) -> Held:
         """A file of a line has been dealt with up to a place, which is so many messages more; what is not
