@@ -119,10 +119,13 @@ class Consumers:
         late, self._late = self._late, {}
         self._until, self.has_served = time.monotonic() + SERVING_SLICE, False
         queues, self._unserved = engine.take_ready() | self._unserved, set()
+        queues.difference_update(late)
+        is_over = False
         for one in late:
-            if isinstance(one, MessageQueue):
+            if is_over or (is_over := self.is_over()):  # there may be many, and each turn has time for few
+                self._late[one] = None
+            elif isinstance(one, MessageQueue):
                 self._serve_queue(one, now, served)
-                queues.discard(one)
             else:
                 self._serve_reader(one, now, served)
         for outbox in wanting:
@@ -138,11 +141,11 @@ class Consumers:
             # Giving out can make more ready: an expired message moves to the dead letters.
             queues = engine.take_ready()
         for outbox in (*wanting, *(one for one in late if not isinstance(one, MessageQueue))):
-            if not outbox.may_finish_drain or outbox in self._wanting or outbox in self._late:
+            if not outbox.draining or outbox in self._wanting or outbox in self._late:
                 continue
             if outbox.queue in self._unserved or outbox.queue in self._late:
                 self._wanting[outbox] = None  # it has not had its turn
-            else:
+            elif outbox.may_finish_drain:
                 outbox.finish_drain()
         return served
 
