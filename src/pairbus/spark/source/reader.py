@@ -56,15 +56,21 @@ def divide(entity: str, first: int, until: int, *, parts: int) -> list[MessageRa
     return [MessageRange(entity, low, high) for low, high in pairwise(edges)]
 
 
-class MessageReader(DataSourceReader):
-    """Of `spark.read`."""
+class RangeReader:
+    """What a batch and a stream have in common: ranges are read on executors."""
 
     def __init__(self, settings: SourceSettings, schema: StructType) -> None:
         check_schema(schema)
         self._settings = settings
         self._schema = to_arrow_schema(schema, timezone="UTC")
 
-    # -- on the driver
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, MessageRange)
+        return read_range(self._settings, self._schema, partition)
+
+
+class MessageReader(RangeReader, DataSourceReader):
+    """Of `spark.read`."""
 
     def partitions(self) -> list[InputPartition]:
         return asyncio.run(self._plan())
@@ -89,12 +95,6 @@ class MessageReader(DataSourceReader):
         if limit is not None:
             return [MessageRange(source.entity, first, until, limit)]
         return divide(source.entity, first, until, parts=settings["partitions"])
-
-    # -- on an executor
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, MessageRange)
-        return read_range(self._settings, self._schema, partition)
 
 
 def read_range(settings: SourceSettings, schema: pa.Schema, wanted: MessageRange) -> Iterator[pa.RecordBatch]:

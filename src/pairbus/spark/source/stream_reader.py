@@ -19,12 +19,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -36,12 +34,11 @@ from pyspark.sql.types import StructType
 from pairbus.errors import ConfigurationError
 from pairbus.pump.amqp_transport import AmqpTransport
 
-from .columns import check_schema
 from .consuming import check_consumable, remove_below
 from .entities import find_entities
 from .options import SourceSettings
 from .peeking import PatientSource, open_line
-from .reader import MessageRange, divide, read_range
+from .reader import RangeReader, divide
 
 T = TypeVar("T")
 Offsets = dict[str, dict[str, int]]
@@ -59,13 +56,11 @@ class Span(NamedTuple):
     seen: int
 
 
-class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class MessageStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Of `spark.readStream`. On the driver one process has it for the whole life of the query."""
 
     def __init__(self, settings: SourceSettings, schema: StructType) -> None:
-        check_schema(schema)
-        self._settings = settings
-        self._schema = to_arrow_schema(schema, timezone="UTC")
+        super().__init__(settings, schema)
         self._drop()
 
     def _drop(self) -> None:
@@ -85,8 +80,6 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._drop()
-
-    # -- on the driver
 
     def initialOffset(self) -> Offsets:
         return self._run(self._begin())
@@ -221,12 +214,6 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._runner is None:
             self._runner = asyncio.Runner()
         return self._runner.run(work)
-
-    # -- on an executor
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, MessageRange)
-        return read_range(self._settings, self._schema, partition)
 
 
 def share(spans: dict[str, Span], most: int | None) -> dict[str, int]:

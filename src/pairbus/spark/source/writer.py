@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -195,7 +196,7 @@ def _one_a_session(wave: list[_Parcel]) -> tuple[list[_Parcel], list[_Parcel]]:
     return now_ones, later
 
 
-class _Writing:
+class _Writing(ABC):
     """What a batch and a stream have in common."""
 
     def __init__(self, settings: SourceSettings, schema: StructType) -> None:
@@ -206,12 +207,18 @@ class _Writing:
             )
         settings.side.resolve()  # a variable that is not set is told before any row is made
         self._settings = settings
+        self._job: str | None = settings["jobId"]
 
-    def run(self, batches: Iterator[pa.RecordBatch], prefix: str, attempt: int) -> TaskDone:
-        """The work of a task."""
-        return asyncio.run(self._run(batches, prefix, attempt))
+    @abstractmethod
+    def _name(self, context: TaskContext) -> str:
+        """What is written, the same in every attempt."""
 
-    async def _run(self, batches: Iterator[pa.RecordBatch], prefix: str, attempt: int) -> TaskDone:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        assert context is not None, "rows are written by tasks"
+        return asyncio.run(self._run(iterator, f"{self._name(context)}-{context.partitionId()}", context))
+
+    async def _run(self, batches: Iterator[pa.RecordBatch], prefix: str, context: TaskContext) -> TaskDone:
         settings = self._settings
         new_id: Callable[[int], str] = f"{prefix}-{{}}".format
         entities = settings["entity"]
@@ -224,12 +231,12 @@ class _Writing:
                 await sender.send(batch)
         finally:
             await outlet.close()
-        return TaskDone(sender.sent, errors.count, errors.write(f"{prefix}-{attempt}"))
+        return TaskDone(sender.sent, errors.count, errors.write(f"{prefix}-{context.taskAttemptId()}"))
 
-    def show_errors(self, messages: list[Any]) -> None:
+    def commit(self, messages: list[Any], batchId: int = 0) -> None:
         ErrorTable(self._settings["errorTable"]).show(_files(messages))
 
-    def drop_errors(self, messages: list[Any]) -> None:
+    def abort(self, messages: list[Any], batchId: int = 0) -> None:
         ErrorTable(self._settings["errorTable"]).drop(_files(messages))
 
 
@@ -237,44 +244,20 @@ def _files(messages: list[Any]) -> list[str]:
     return [done.file for done in messages if isinstance(done, TaskDone) and done.file is not None]
 
 
-def _place() -> tuple[Any, int, int]:
-    context = TaskContext.get()
-    assert context is not None, "rows are written by tasks"
-    return context, context.partitionId(), context.taskAttemptId()
-
-
-class MessageWriter(DataSourceArrowWriter):
+class MessageWriter(_Writing, DataSourceArrowWriter):
     """Of `df.write`."""
 
     def __init__(self, settings: SourceSettings, schema: StructType) -> None:
-        self._writing = _Writing(settings, schema)
-        self._job = settings["jobId"] or uuid.uuid4().hex
+        super().__init__(settings, schema)
+        self._job = self._job or uuid.uuid4().hex
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        _, partition, attempt = _place()
-        return self._writing.run(iterator, f"{self._job}-{partition}", attempt)
-
-    def commit(self, messages: list[Any]) -> None:
-        self._writing.show_errors(messages)
-
-    def abort(self, messages: list[Any]) -> None:
-        self._writing.drop_errors(messages)
+    def _name(self, context: TaskContext) -> str:
+        return str(self._job)
 
 
-class MessageStreamWriter(DataSourceStreamArrowWriter):
+class MessageStreamWriter(_Writing, DataSourceStreamArrowWriter):
     """Of `df.writeStream`. Query and batch are the same when a batch is done again, also after a restart."""
 
-    def __init__(self, settings: SourceSettings, schema: StructType) -> None:
-        self._writing = _Writing(settings, schema)
-        self._job: str | None = settings["jobId"]
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        context, partition, attempt = _place()
+    def _name(self, context: TaskContext) -> str:
         job = self._job or context.getLocalProperty(_QUERY)
-        return self._writing.run(iterator, f"{job}-{context.getLocalProperty(_BATCH)}-{partition}", attempt)
-
-    def commit(self, messages: list[Any], batchId: int) -> None:
-        self._writing.show_errors(messages)
-
-    def abort(self, messages: list[Any], batchId: int) -> None:
-        self._writing.drop_errors(messages)
+        return f"{job}-{context.getLocalProperty(_BATCH)}"
