@@ -24,7 +24,6 @@ from pairbus.amqp.message import (
 from pairbus.amqp.types import Decimal128, Symbol, ULong
 from pairbus.broker import Broker
 from pairbus.broker.counters import OperationKind
-from pairbus.broker.engine.message import MOST_PROPERTIES
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.links.sending_endpoint import SendingEndpoint
 from pairbus.clock import SystemClock
@@ -334,9 +333,10 @@ async def test_what_is_put_aside_again_says_how_often_if_that_is_accounted_for(
 
 @pytest.mark.parametrize("place", ["amqp"], indirect=True)
 async def test_a_message_that_can_take_no_mark_is_put_aside_without(
-    transport: Transport, place: Place
+    transport: Transport, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full = encode_application_properties({"x": "y" * (MOST_PROPERTIES - 20)})
+    full = encode_application_properties({"x": "y" * 1000})
+    monkeypatch.setattr("pairbus.broker.engine.message.MOST_PROPERTIES", len(full))
     await transport.destination(QUEUE).send([Unit([full + encode_data(b"")])])
     source = transport.source(QUEUE)
     (found,) = await source.receive(1, 5.0)
