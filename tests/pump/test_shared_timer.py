@@ -80,3 +80,34 @@ async def test_one_that_was_called_off_by_another_is_not_told() -> None:
     loop.call_later(0.01, done.set_result, None)
     await done
     assert told == [first]
+
+
+def test_what_becomes_due_in_a_slow_turn_counts_after_the_next_look_at_the_sockets() -> None:
+    class Loop(asyncio.SelectorEventLoop):
+        now = 0.0
+
+        def time(self) -> float:
+            return self.now
+
+    class One:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def lapse(self) -> None:
+            seen.append(self.name)
+            if self.name == "second":
+                loop.stop()
+
+    def read_slowly() -> None:
+        loop.now = 10.0
+        loop.call_soon(seen.append, "read")
+
+    loop, seen = Loop(), list[str]()
+    timer = SharedTimer(loop)
+    loop.call_at(0.5, read_slowly)
+    timer.set(One("first"), 1.0)
+    timer.set(One("second"), 2.0)
+    loop.call_soon(setattr, loop, "now", 1.0)
+    loop.run_forever()
+    loop.close()
+    assert seen == ["first", "read", "second"]

@@ -41,10 +41,13 @@ class SharedTimer:
         self._next, self._timer = due, self._loop.call_at(due, self._look)
 
     def _look(self) -> None:
-        now = max(self._next, self._time())  # timers may be early by what the clock cannot tell apart
-        self._next, self._timer = inf, None
-        for one in [one for one, due in self._due.items() if due <= now]:
-            if self._due.pop(one, inf) <= now:  # not called off, or set anew, by one before it
-                one.lapse()
-        if self._due and (due := min(self._due.values())) < self._next:
-            self._set_timer(due)
+        # Not what has become due since: as with other timers, the sockets are looked at before that counts.
+        now, self._next, self._timer = self._next, inf, None
+        try:
+            for one in [one for one, due in self._due.items() if due <= now]:
+                if self._due.get(one, inf) <= now:  # not called off, or set anew, by one before it
+                    del self._due[one]
+                    one.lapse()
+        finally:  # also if one of them fails
+            if self._due and (due := min(self._due.values())) < self._next:
+                self._set_timer(due)
