@@ -1,4 +1,4 @@
-"""SharedTimer that share one timer."""
+"""Deadlines that share one timer."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pairbus.wire.shared_timer import SharedTimer
 from tests.examples import examples
 from tests.simulation.loop import SimulatedLoop
+from tests.waiting import PATIENCE
 
 
 class _Waiting:
@@ -111,3 +112,23 @@ def test_what_becomes_due_in_a_slow_turn_counts_after_the_next_look_at_the_socke
     loop.run_forever()
     loop.close()
     assert seen == ["first", "read", "second"]
+
+
+async def test_who_raises_keeps_nobody_else_from_being_told() -> None:
+    loop = asyncio.get_running_loop()
+    raised: list[object] = []
+    loop.set_exception_handler(lambda _, context: raised.append(context["exception"]))
+    timer, told = SharedTimer(loop), asyncio.Event()
+
+    class _Broken:
+        def lapse(self) -> None:
+            raise RuntimeError("broken")
+
+    class _Told:
+        def lapse(self) -> None:
+            told.set()
+
+    timer.set(_Broken(), 0.0)
+    timer.set(_Told(), 0.0)
+    await asyncio.wait_for(told.wait(), PATIENCE)
+    assert [str(one) for one in raised] == ["broken"]
