@@ -49,7 +49,7 @@ _TABLE_DDL = f"{ddl_of(COLUMNS.values())}, raw string"
 # Some 300,000 rows.
 _SMALL = 100 << 20
 # What one task reads, and how much of it is held at a time: some twenty megabytes.
-_BYTES_A_PART = 256 << 20
+_BYTES_A_PART = 64 << 20
 _ROWS_AT_ONCE = 40_000
 _FRESH = f".{KIND}-fresh"
 
