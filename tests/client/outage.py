@@ -11,7 +11,7 @@ from typing import Any
 from pairbus.aio import PairedServiceBusClient
 from tests.waiting import PATIENCE
 
-from .scene import Scene, text
+from .scene import Scene, eventually, text
 
 
 async def in_time(scene: Scene, is_so: Callable[[], bool]) -> None:
@@ -29,6 +29,8 @@ async def in_an_outage(scene: Scene, directory: Path, **settings: Any) -> Paired
     """A client that has sent once, and then lost both sides."""
     client = scene.client(state_dir=directory, enable_spool=True, rotation_cool_down=30.0, **settings)
     await client.start()
+    sessions = client.pair.sessions  # whose first look would be made again, in a time that stands still
+    await eventually(lambda: sessions is None or not sessions.is_looking_first)
     await client.get_queue_sender("orders").send_messages(text("before"))
     client.fail_over("orders")
     scene.secondary.faults.set("refuse")
