@@ -5,22 +5,18 @@ outage.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
-from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
+from azure.servicebus.exceptions import MessageSizeExceededError
 from hypothesis import strategies as st
 
 from pairbus.aio import PairedServiceBusClient
 from pairbus.amqp.message import scan
-from pairbus.broker import Broker
 from pairbus.broker.counters import OperationKind
-from pairbus.broker.engine.tiers import STANDARD
 from pairbus.client.direct.encoding import weigh
 from pairbus.client.sending.message import measure
 from pairbus.metering import UNIT_BYTES
@@ -28,7 +24,6 @@ from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.envelope import expand_body, unwrap
 from pairbus.pairing.errors import MessageTooLargeForBacklog
 from pairbus.sdk.privates import LinkLimits
-from pairbus.testing import ManualTimers
 from tests.examples import examples
 
 from .scene import BACKLOG, Scene, text
@@ -278,22 +273,3 @@ async def test_a_value_that_fits_no_backlog_queue_is_refused_by_its_size(still: 
     assert measure(value) == LIMIT
     with pytest.raises(MessageTooLargeForBacklog):
         await sender.send_messages(value)
-
-
-@pytest.mark.parametrize("transport", ["sdk", "amqp"])
-async def test_properties_that_leave_no_room_for_an_envelope_are_refused_and_not_lost(
-    certificate: tuple[Path, Path], manual_timers: ManualTimers, transport: Any
-) -> None:
-    limits = replace(STANDARD, max_header_size=LIMIT)  # or they were refused for their size
-    with Broker({"contoso": 0, "contoso-dr": 0}, certificate=certificate, limits=limits) as broker:
-        still = Scene(broker, timers=manual_timers)
-        sender = still.sender(transport=transport)
-        full: Any = {f"{number:x}": None for number in range(16_384)}  # as many as a namespace reads
-        await sender.send_messages(text("full", application_properties=full))
-        sender._client.fail_over("orders")
-        with pytest.raises(ServiceBusError, match="more than 32768 elements"):
-            await sender.send_messages(text("refused", application_properties=full))
-        await sender.send_messages(text("taken"))
-        assert still.ids() == ["full"]
-        assert [message.message_id for message in still.backlog()] == ["taken"]
-        await still.close()

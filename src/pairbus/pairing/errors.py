@@ -111,15 +111,20 @@ class ScheduledInBacklogError(PairbusError):
 class MessageTooLargeForBacklog(PairbusError):
     """A message fits the primary, but with its envelope not a backlog queue, compressed or not."""
 
-    def __init__(self, path: str, *, message_id: str | None, size: int, limit: int) -> None:
+    def __init__(
+        self, path: str, *, message_id: str | None, size: int, limit: int, is_header: bool = False
+    ) -> None:
+        """`is_header`: the sizes are of all that comes before the body."""
         self.path = path
         self.message_id = message_id
         self.size = size
         self.limit = limit
+        what, remedy = "needs", "give the secondary the tier and the message size of the primary"
+        if is_header:
+            what, remedy = "needs, for its properties,", "put what is long into its body"
         super().__init__(
-            f"The message {message_id!r} for {path!r} needs {size} bytes with its envelope, and a backlog "
-            f"queue takes {limit}. Send at least {size - limit} bytes less, or give the secondary the tier "
-            "and the message size of the primary."
+            f"The message {message_id!r} for {path!r} {what} {size} bytes with its envelope, and a backlog "
+            f"queue takes {limit}. Send at least {size - limit} bytes less, or {remedy}."
         )
 
 

@@ -21,6 +21,7 @@ from pairbus.pump.sdk_messages import to_annotated
 from pairbus.sdk.privates import LinkLimits, link_limits
 from pairbus.sdk.side import SdkSender, SendWritten
 
+from .headers import check_headers
 from .message import Message, as_it_is_now, check_for_primary, measure
 from .ticket import Ticket
 
@@ -85,6 +86,7 @@ class EntityCall(Ticket):
         """Raise what the primary would refuse: it is refused in every state, but for what was taken."""
         if self.is_replay or self._is_surely_taken(limits):
             return
+        check_headers(self.messages)
         if self.when is None:
             if type(self.native) is list and self._write(limits) is not None:
                 limits = None  # they fit, which the SDK takes ten times as long to say

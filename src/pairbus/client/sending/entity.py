@@ -27,12 +27,13 @@ from functools import partial
 from operator import attrgetter, methodcaller
 from typing import Any, Final, cast
 
-from azure.servicebus.exceptions import OperationTimeoutError
+from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
 
 from pairbus.client.direct.encoding import weigh, weigh_payloads
 from pairbus.client.fleet.fleet import Fleet
 from pairbus.client.observers.observer import AttemptOutcome, Sending, SendNote
 from pairbus.client.status import PathStatus, new_counts
+from pairbus.conditions import INTERNAL_ERROR
 from pairbus.options import EntityState, StateChange
 from pairbus.pairing.errors import tell_never_reached
 from pairbus.pairing.failures import (
@@ -55,6 +56,7 @@ from pairbus.timers import TimerHandle
 from .acquaintance import Acquaintance
 from .backlog_route import BacklogRoute
 from .calls import EntityCall, timed_out
+from .headers import check_headers
 from .link import SdkOperation, SendLink
 from .message import body_bytes, measure
 from .pinger import Pinger
@@ -237,7 +239,7 @@ class PairedEntity:
     async def _failed(self, link: SendLink, call: EntityCall, ending: Ending) -> Action:
         if call.called_at is None:
             return self._left(call, ending)
-        failure = None if call.error is None else describe(call.error)
+        failure = None if call.error is None else self._describe(call, call.error)
         verdict = SILENCE if failure is None else await self._judge(failure, call.deadline)
         is_unknown = verdict.action is Action.COUNT_UNKNOWN and call.is_sent
         self._observe(call, "unknown" if is_unknown else "failed", fate=fate_of(ending, call))
@@ -247,6 +249,17 @@ class PairedEntity:
         if verdict.is_counted:
             link.discard_after(call)
         return self._cope(link, call, verdict)
+
+    @staticmethod
+    def _describe(call: EntityCall, error: BaseException) -> Failure:
+        failure = describe(error)
+        if failure.condition == INTERNAL_ERROR:
+            try:
+                check_headers(call.messages)
+            except MessageSizeExceededError as cause:
+                cause.__cause__, call.error = error, cause
+                return describe(cause)
+        return failure
 
     def _record(self, ticket: Ticket, verdict: Ruling, failure: Failure | None) -> None:
         now = self._timers.now()

@@ -31,6 +31,7 @@ from pairbus.pairing.envelope import Natives, compress_body, wrap
 from pairbus.pairing.headroom import BATCH_RESERVE, CERTAIN_ROOM, check_fit, split_batch
 from pairbus.sdk.side import is_tracing
 
+from .headers import check_headers_for_backlog
 from .message import (
     Message,
     body_bytes,
@@ -145,6 +146,7 @@ class Wrapping:
         self, message: Message, scheduled_for: datetime | None, *, alone: bool = False
     ) -> WrappedMessage:
         """A message in its envelope, which goes `alone` or not; MessageTooLargeForBacklog if it fits none."""
+        check_headers_for_backlog(self.path, message)
         size = body_bytes(message)
         if alone and self.as_bytes and scheduled_for is None and size <= self._certain:
             found = encode_in_envelope(message, self._envelope)

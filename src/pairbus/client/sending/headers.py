@@ -1,0 +1,89 @@
+"""How long all that comes before a message's body may be. Beyond that the service answers as if it had failed
+itself, and such an answer counts: one message would fail an entity over, and then empty the rotation.
+
+So nothing goes to the backlog that is too long, for the primary or with its envelope; and where the primary
+has failed like that, the messages are looked at before it is believed. A healthy send costs nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from azure.servicebus.exceptions import MessageSizeExceededError
+
+from pairbus.amqp.message import MessageSections, scan
+from pairbus.pairing.errors import MessageTooLargeForBacklog
+from pairbus.pairing.headroom import MAX_OVERHEAD
+from pairbus.sdk.privates import encode_by_sdk
+
+from .message import Message, message_id_of, raw_of
+
+#: What the service takes: of one property, and of all that comes before the body.
+PROPERTY_LIMIT, HEADER_LIMIT = 32_768, 65_536
+# So many characters and numbers are not too long in any encoding: the longest takes four bytes for one.
+_FEW = (PROPERTY_LIMIT - MAX_OVERHEAD) // 4
+_NUMBER = 16  # more than what any other value takes, a name and a value of the service's own apart
+
+
+def check_headers(messages: Iterable[Message]) -> None:
+    """Raise MessageSizeExceededError for what the service would not take."""
+    for message in messages:
+        sections = _long_sections(message)
+        if sections is None:
+            continue
+        size = _size(sections)
+        if size > HEADER_LIMIT:
+            raise _too_long(f"The properties of the message have {size} bytes; all may have {HEADER_LIMIT}")
+        longest = max(map(_length, _values(sections)))
+        if longest > PROPERTY_LIMIT:
+            raise _too_long(f"A property of the message has {longest} bytes; each may have {PROPERTY_LIMIT}")
+
+
+def check_headers_for_backlog(path: str, message: Message) -> None:
+    """Raise MessageTooLargeForBacklog for what has no room for an envelope."""
+    sections = _long_sections(message)
+    size = 0 if sections is None else _size(sections) + MAX_OVERHEAD
+    if size > HEADER_LIMIT:
+        raise MessageTooLargeForBacklog(
+            path, message_id=message_id_of(message), size=size, limit=HEADER_LIMIT, is_header=True
+        )
+
+
+def _long_sections(message: Message) -> MessageSections | None:
+    """The sections of a message whose properties are many or long; None for nearly every one."""
+    raw = raw_of(message)
+    maps = (raw.application_properties, raw.annotations, raw.delivery_annotations)
+    named = () if raw.properties is None else vars(raw.properties).values()
+    characters = sum(map(_characters, named))
+    for one in maps:
+        if one:
+            characters += sum(_characters(name) + _characters(value) for name, value in one.items())
+    if characters <= _FEW:
+        return None
+    try:
+        return scan(encode_by_sdk(raw))
+    except Exception:  # noqa: BLE001 - what cannot be written, or read again, is refused for that elsewhere
+        return None
+
+
+def _characters(value: Any) -> int:
+    return len(value) if isinstance(value, str | bytes) else _NUMBER
+
+
+def _size(sections: MessageSections) -> int:
+    return len(sections.payload) - len(sections.body_bytes)
+
+
+def _values(sections: MessageSections) -> Iterable[Any]:
+    return (0, *sections.property_values, *sections.application_properties.values())
+
+
+def _length(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value.encode())
+    return len(value) if isinstance(value, bytes) else 0
+
+
+def _too_long(text: str) -> MessageSizeExceededError:
+    return MessageSizeExceededError(message=f"{text} at most. Put what is long into the body.")
