@@ -35,12 +35,20 @@ def test_what_is_missing_is_what_is_not_there(numbers: set[int], dice: random.Ra
 def test_it_is_told_by_writer_and_time() -> None:
     runs = [run(0, 4), run(7, 9), run(12, 12), run(0, 3, writer="whole"), run(2, 3, writer="headless")]
     assert find_missing(runs) == [
-        MissingRows("headless", "shop", 2, OCTOBER + 2 * MINUTE, OCTOBER + 2 * MINUTE),
+        MissingRows("headless", "shop", 2, OCTOBER - 2 * MINUTE, OCTOBER + 2 * MINUTE),
         MissingRows("w", "shop", 4, OCTOBER + 4 * MINUTE, OCTOBER + 12 * MINUTE),
     ]
     later = find_missing(runs, since=OCTOBER + 8 * MINUTE)
     assert [(one.writer, one.rows) for one in later] == [("w", 2)]
-    assert find_missing(runs, before=OCTOBER) == []
+    assert find_missing(runs, before=OCTOBER - 2 * MINUTE) == []
+
+
+def test_a_month_of_which_a_writer_has_nothing_left_misses_what_it_wrote_there() -> None:
+    """Its first row that is there is of the next month; it began to write at most so long before."""
+    left = [run(4000, 4100, at=OCTOBER - 4000 * MINUTE)]
+    september = OCTOBER - 30 * 86_400
+    assert [one.rows for one in find_missing(left, since=september, before=OCTOBER)] == [4000]
+    assert find_missing(left, before=september) == []
 
 
 def test_a_row_that_is_there_twice_shows_in_their_number() -> None:

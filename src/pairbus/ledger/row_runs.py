@@ -3,7 +3,8 @@
 1. A writer numbers its rows from 0, one by one, in their ids (`WRITER:000000042`), and writes them in that
    order. So a number between others of its writer, or before them, that is nowhere belongs to a row that was
    written and is gone: a file was removed, a line was damaged, or the segment with it has not come yet.
-   Numbers behind the last one are not known of; a writer that has not ended shows as a gap instead.
+   Numbers behind the last one are not known of; a writer that has not ended shows as a gap instead. A writer
+   makes a row a minute at least, so that those before its first were made within so many, give or take.
 2. Months that retention has removed are not missing: it leaves a word since when the ledger is kept
    (`operations-since-2026-10`). A row that was written about then may be of either month.
 """
@@ -21,6 +22,8 @@ from .operations import KIND
 
 _SINCE = re.compile(rf"{KIND}-since-(\d{{4}}-(?:0[1-9]|1[0-2]))")
 _DAY = 86_400.0
+# Longer than any writer is silent: its mark of each minute comes with the next write.
+_SILENCE = 120.0
 
 
 class RowRun(NamedTuple):
@@ -86,7 +89,8 @@ def find_missing(
         known = last if last is not None and last.writer == run.writer else None
         last = run
         rows = run.first - (0 if known is None else known.last + 1)
-        begins, ends = sorted((run.begins if known is None else known.ends, run.begins))
+        since_then = max(kept, run.begins - rows * _SILENCE) if known is None else known.ends
+        begins, ends = sorted((since_then, run.begins))
         if not rows or run.begins < kept + _DAY or begins >= before or ends < since:
             continue
         other = missing.get(run.writer, MissingRows(run.writer, run.pair, 0, begins, ends))
