@@ -25,7 +25,8 @@ TOO_LONG = [{"long": "x" * (PROPERTY_LIMIT + 1)}, {f"p{number}": "x" * 30_000 fo
 
 
 def with_properties(found: dict[str, Any], name: str = "long") -> ServiceBusMessage:
-    return ServiceBusMessage(b"body", message_id=name, application_properties=dict(found))
+    properties: dict[str | bytes, Any] = {key: found[key] for key in found}
+    return ServiceBusMessage(b"body", message_id=name, application_properties=properties)
 
 
 def size_of(message: ServiceBusMessage) -> int:
