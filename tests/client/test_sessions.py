@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from azure.servicebus.exceptions import OperationTimeoutError
 from pairbus.aio import PairedServiceBusClient
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings
+from pairbus.client.sending.rounds import Bond, Round
 from pairbus.client.sending.sessions import SessionKey, SessionPicture, StayingSessions
+from pairbus.client.sending.ticket import Ending
 from pairbus.ledger.operations import read_operations
 from pairbus.ledger.segment import closed_segments
 from pairbus.pairing.errors import BacklogUnavailableError
@@ -154,6 +157,49 @@ async def test_a_session_waits_for_its_own_queue(scene: Scene) -> None:
     assert in_queue(scene, queue) == ["a0", "a1"]
     await eventually(lambda: all(one.usable for one in client.status().rotation))
     assert len(queues_of(scene)) == 2
+
+
+async def test_who_stood_behind_a_failed_send_does_not_open_another_queue_for_ever(scene: Scene) -> None:
+    scene.primary.create_queue("bills", QueueSettings(requires_session=True))
+    client = scene.client(ordering="session", send_timeout=60.0)
+    sender: Any = client.get_queue_sender("bills")
+    client.fail_over("bills")
+    await sender.send_messages(of("a", 0))
+    await sender.send_messages(of("b", 0))
+    (queue,) = queues_of(scene)
+    route = sender._client.pair.backlog
+    open_or_remove = route._open_or_remove
+    ends: list[float] = []
+
+    async def open_other(other: str, until: float) -> bool:
+        ends.append(until)
+        return bool(await open_or_remove(other, until))
+
+    route._open_or_remove = open_other
+    scene.secondary.faults.set("error", entity=queue)
+    waiting = asyncio.gather(*(sender.send_messages(of(session, 1)) for session in "ab"))
+    await eventually(lambda: len(ends) > 1)
+    scene.secondary.faults.clear()
+    await waiting
+    assert max(ends) < math.inf
+
+
+async def test_a_round_that_ends_while_its_queue_is_tried_again_is_not_throttled(scene: Scene) -> None:
+    """Nobody else is sent away for it, and no time is left to ask another queue."""
+    scene.primary.create_queue("bills", QueueSettings(requires_session=True))
+    client = scene.client(ordering="session")
+    client.fail_over("bills")
+    sender: Any = client.get_queue_sender("bills")
+    await sender.send_messages(of("a", 0))
+    (queue,) = queues_of(scene)
+    route = sender._client.pair.backlog
+    link, bond = route._link(queue), Bond(queue)
+    wanted = Round("bills", None, bond=bond)
+    wanted.failures, wanted.ends = 1, route._timers.now()
+    link.rest(1000.0)
+    assert await route._rest_out(link, wanted) is Ending.OUT_OF_TIME
+    route._open_or_remove = None
+    assert await route._keeps_to(queue, wanted, bond)
 
 
 async def test_a_session_leaves_a_queue_that_is_full(bills: Scene, caplog: pytest.LogCaptureFixture) -> None:

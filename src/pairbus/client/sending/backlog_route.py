@@ -289,9 +289,11 @@ class BacklogRoute:
         """After a failure of the queue that a call is bound to: whether it tries that again."""
         if wanted.error is not None and bond.is_broken_by(describe(wanted.error), wanted.path):
             return False
+        now = self._timers.now()
         wanted.failures += 1
         self._link(queue).rest(self._options.retry_delay_after(wanted.failures))
-        for other in self.rotation.usable(self._timers.now()):
+        wanted.set_out(now, self._options.send_timeout)  # also if it stood in line for others
+        for other in self.rotation.usable(now) if now < wanted.stops_at else ():
             if other == queue or await self._open_or_remove(other, wanted.stops_at):
                 break
         return True
@@ -356,8 +358,8 @@ class BacklogRoute:
             wanted.tell(queue, ending)
 
     def _end_if_throttled(self, link: SendLink, wanted: Round) -> None:
-        """Rule 5: the link rests for longer than the round goes on."""
-        if link.rests_until >= wanted.stops_at == wanted.ends:
+        """Rule 5: the link rests for longer than the round goes on, and not for the sake of rule 6."""
+        if not wanted.failures and link.rests_until >= wanted.stops_at == wanted.ends:
             self._throttled_rounds += 1
             link.send_away()
             raise self._throttled(link)
