@@ -21,7 +21,11 @@ from tests.examples import examples
 
 from .scene import Scene, text
 
-TOO_LONG = [{"long": "x" * (PROPERTY_LIMIT + 1)}, {f"p{number}": "x" * 30_000 for number in range(3)}]
+TOO_LONG = [
+    {"long": "x" * (PROPERTY_LIMIT + 1)},
+    {"long": {"TYPE": "STRING", "VALUE": "x" * (PROPERTY_LIMIT + 1)}},
+    {f"p{number}": "x" * 30_000 for number in range(3)},
+]
 
 
 def with_properties(found: dict[str, Any], name: str = "long") -> ServiceBusMessage:
@@ -41,7 +45,7 @@ def of_header_size(size: int) -> ServiceBusMessage:
     return with_properties({**filled, "rest": "x" * (1000 + size - size_of(message))})
 
 
-@pytest.mark.parametrize("found", TOO_LONG, ids=["property", "headers"])
+@pytest.mark.parametrize("found", TOO_LONG, ids=["property", "typed", "headers"])
 @pytest.mark.parametrize("way", ["send", "list", "schedule"])
 async def test_what_is_too_long_is_raised_and_fails_nothing_over(
     still: Scene, found: dict[str, Any], way: str

@@ -68,6 +68,8 @@ def _long_sections(message: Message) -> MessageSections | None:
 
 
 def _characters(value: Any) -> int:
+    if isinstance(value, dict | list):  # of a type that is told, or nested: it is measured
+        return _FEW + 1
     return len(value) if isinstance(value, str | bytes) else _NUMBER
 
 
