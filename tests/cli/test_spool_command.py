@@ -19,7 +19,7 @@ from pairbus.client.state.directory import spool_dir
 from pairbus.client.state.packing import pack
 from pairbus.client.state.spool_aside import keep_damaged, keep_refused, list_refused
 from pairbus.client.state.spool_records import SpoolRecord
-from pairbus.client.state.spool_store import LineKey, SpoolStore, put_back
+from pairbus.client.state.spool_store import LineKey, SpoolStore, adopt_stores, put_back
 from pairbus.client.state.spool_survey import list_waiting
 
 from .process import call
@@ -289,3 +289,26 @@ def test_what_waits_for_an_entity_can_be_dropped_unless_a_client_holds_it(state:
     assert [one["message_id"] for one in ask(state, "ls")["waiting"]] == ["other"]
     done = call("spool", "drop", "--waiting", "orders", "--state", str(state))
     assert (done.returncode, "Nothing waits for 'orders'" in done.stderr) == (2, True)
+
+
+def test_what_is_dropped_is_counted_once_however_it_is_written(state: Path) -> None:
+    dropped = ask(state, "drop", "--waiting", "ORDERS", "--waiting", "orders", "--yes")["dropped"]
+    assert [one["message_id"] for one in dropped] == ["w0", "w1"]
+
+
+def test_what_somebody_takes_while_the_question_is_asked_is_not_dropped(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[SpoolStore] = []
+
+    def take(_: str) -> None:
+        put_back(spool_dir(state), list_refused(state))
+        taken.extend(adopt_stores(spool_dir(state)))
+
+    monkeypatch.setattr("pairbus.cli.spool.confirm", take)
+    done = call("spool", "drop", "one", "two", "--waiting", "orders", "--state", str(state))
+    for store in taken:
+        store.close()
+    assert (done.returncode, done.stdout) == (3, "dropped 1\n")
+    assert "3 could not be dropped" in done.stderr
+    assert len(ask(state, "ls")["waiting"]) == 3

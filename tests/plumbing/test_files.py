@@ -20,6 +20,7 @@ from pairbus.plumbing.files import (
     SECRET,
     FileLock,
     drafted,
+    files_in,
     hold_alone,
     is_locked,
     publish,
@@ -286,3 +287,18 @@ def test_who_looks_whether_a_lock_is_held_never_waits(tmp_path: Path) -> None:
         assert lock is not None
         assert [is_locked(path) for path in (held, pipe, tmp_path / "gone")] == [True, False, False]
     assert not is_locked(held)
+
+
+def test_a_directory_that_may_not_be_listed_is_not_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    assert files_in(tmp_path, "f*") == [tmp_path / "file"]
+    assert files_in(tmp_path / "nowhere", "*") == files_in(tmp_path / "file", "*") == []
+
+    def deny(_: Path) -> list[str]:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("os.listdir", deny)  # as to a user without rights, which root is not
+    with pytest.raises(PermissionError):
+        files_in(tmp_path, "*")

@@ -198,18 +198,20 @@ def drop(
     from pairbus.client.state.directory import spool_dir
     from pairbus.client.state.spool_aside import discard
     from pairbus.client.state.spool_store import drop_line
+    from pairbus.pairing.names import path_key
 
     chosen = _all_aside(directory) if everything else _choose(directory, names)
-    unsent = [message for entity in waiting for message in _waiting_for(directory, entity)]
+    entities = {path_key(entity): entity for entity in waiting}.values()
+    unsent = [message for entity in entities for message in _waiting_for(directory, entity)]
     if not yes and (chosen or unsent):
         what = counted(len(chosen) + len(unsent), "message or damaged part", "messages or damaged parts")
         confirm(f"Delete {what} of the spool of {directory} for good?")
-    for entity in waiting:
-        drop_line(spool_dir(directory), entity)
-    for one in chosen:
-        discard(one)
-    dropped = [one.described() for one in (*chosen, *unsent)]
+    gone = {file for entity in entities for file in drop_line(spool_dir(directory), entity)}
+    done = [*filter(discard, chosen), *(one for one in unsent if one.file in gone)]
+    dropped = [one.described() for one in done]
     tell({"dropped": dropped}, f"dropped {len(dropped):,}", as_json=as_json)
+    if left := len(chosen) + len(unsent) - len(done):
+        raise UnreachableError(f"{left:,} could not be dropped: somebody has begun to send them meanwhile")
 
 
 def _waiting_for(directory: Path, entity: str) -> list[WaitingMessage]:

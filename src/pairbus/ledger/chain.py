@@ -33,7 +33,7 @@ from json.encoder import encode_basestring_ascii as _quote
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pairbus.plumbing.files import publish, read_file
+from pairbus.plumbing.files import entries_in, publish, read_file
 from pairbus.plumbing.json_text import parse_json
 
 from .columns import Moment, columns_of, take_values
@@ -354,7 +354,7 @@ def _read_commit(line: bytes, rows: memoryview, place: str) -> ChainCommit:
 def read_heads(directory: Path, kind: str) -> list[HeadFile]:
     """The heads in a directory. Read them before the segments: those may only be ahead of them."""
     heads: list[HeadFile] = []
-    for path in sorted(directory.glob(f"{kind}-*{_SUFFIX}")):
+    for path in entries_in(directory, f"{kind}-*{_SUFFIX}"):
         try:
             head = parse_head(path.name, read_file(path))
         except OSError as error:

@@ -28,7 +28,7 @@ from pathlib import Path
 from time import sleep
 from typing import Any, NamedTuple
 
-from pairbus.plumbing.files import files_in, hold_alone, publish, publish_directory, read_file
+from pairbus.plumbing.files import entries_in, files_in, hold_alone, publish, publish_directory, read_file
 
 from .chain import (
     ChainAudit,
@@ -158,7 +158,7 @@ def _generations(directory: Path, kind: str) -> list[Path]:
 
 
 def _named_like_one(directory: Path, kind: str) -> list[Path]:
-    return sorted(path for path in directory.glob(f"{kind}-*.parquet") if _NUMBER.search(path.name))
+    return [path for path in entries_in(directory, f"{kind}-*.parquet") if _NUMBER.search(path.name)]
 
 
 def read_table(

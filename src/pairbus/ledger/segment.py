@@ -34,7 +34,15 @@ from pathlib import Path
 from typing import Any
 
 from pairbus.clock import Clock, SystemClock
-from pairbus.plumbing.files import FileLock, files_in, hold_alone, make_directory, sync_directory, write_all
+from pairbus.plumbing.files import (
+    FileLock,
+    entries_in,
+    files_in,
+    hold_alone,
+    make_directory,
+    sync_directory,
+    write_all,
+)
 from pairbus.plumbing.json_text import parse_json
 
 from .chain import ChainWriter, anchor_adopted, end_of_commits, is_link
@@ -408,7 +416,7 @@ def _segments_in(directory: Path, pattern: str) -> list[Path]:
 def unreadable_segments(directory: Path, kind: str) -> list[Path]:
     """What has the name of a segment, and is no file, or one that may not be read."""
     names = [f"{kind}-*{_SUFFIX}", f".{kind}-*{_SUFFIX}{_OPEN}"]
-    named = [path for pattern in names for path in directory.glob(pattern)]
+    named = [path for pattern in names for path in entries_in(directory, pattern)]
     readable = {path for pattern in names for path in _segments_in(directory, pattern)}
     return sorted(path for path in named if path not in readable and os.path.lexists(path))
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import fnmatch
 import os
 import secrets
 import stat
@@ -142,7 +143,17 @@ def is_replaceable(path: Path) -> bool:
 
 def files_in(directory: Path, pattern: str) -> list[Path]:
     """The files of a directory that match, sorted; whatever is no file, like a pipe, is left out."""
-    return sorted(path for path in directory.glob(pattern) if path.is_file())
+    return [path for path in entries_in(directory, pattern) if path.is_file()]
+
+
+def entries_in(directory: Path, pattern: str) -> list[Path]:
+    """What matches in a directory, sorted; nothing if there is none. OSError for one that may not be listed,
+    which `Path.glob` takes for an empty one.
+    """
+    try:
+        return [directory / name for name in sorted(fnmatch.filter(os.listdir(directory), pattern))]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def read_file(path: Path) -> bytes:

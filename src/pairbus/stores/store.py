@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from pairbus.plumbing.files import make_directory, publish, sync_directory
+from pairbus.plumbing.files import entries_in, make_directory, publish, sync_directory
 
 from .errors import CallHungError
 from .packing import pack, unpack
@@ -64,7 +64,7 @@ class DirectoryStore:
 
     def list(self, kind: str) -> Mapping[str, int]:
         found = {}
-        for path in sorted(self.place.glob(f"{kind}-*")):
+        for path in entries_in(self.place, f"{kind}-*"):
             try:
                 if path.is_file():
                     found[path.name] = path.stat().st_size

@@ -140,10 +140,14 @@ def messages_in(damaged: Iterable[DamagedBytes]) -> int:
     return sum(piece.record.messages for piece in pieces if piece.record is not None)
 
 
-def discard(aside: RefusedMessage | DamagedBytes) -> None:
-    """Remove what was put aside, for good."""
-    aside.file.unlink(missing_ok=True)
+def discard(aside: RefusedMessage | DamagedBytes) -> bool:
+    """Remove what was put aside, for good; False if somebody else was quicker, to send it perhaps."""
+    try:
+        aside.file.unlink()
+    except FileNotFoundError:
+        return False
     sync_directory(aside.file.parent)
+    return True
 
 
 def count_refused(spool: Path) -> int:

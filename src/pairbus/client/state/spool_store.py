@@ -42,6 +42,7 @@ from pairbus.pairing.names import path_key
 from pairbus.plumbing.files import (
     SECRET,
     FileLock,
+    entries_in,
     files_in,
     is_locked,
     make_directory,
@@ -52,6 +53,7 @@ from pairbus.plumbing.files import (
     sync_directory,
     write_all,
 )
+from pairbus.plumbing.wording import counted
 
 from .spool_aside import RefusedMessage, keep_damaged
 from .spool_records import Piece, SpoolCursor, SpoolRecord, framed, pieces_of
@@ -255,11 +257,13 @@ class SpoolStore:
         sync_directory(refused.file.parent)
         return True
 
-    def drop(self, key: LineKey) -> None:
-        """Delete all files of a line, for good."""
+    def drop(self, key: LineKey) -> list[Path]:
+        """Delete all files of a line, for good: which ones."""
         line = self._lines.pop(key, None)
-        for file in [] if line is None else line.files:
+        files = [] if line is None else line.files
+        for file in files:
             self._delete(file)
+        return [file.path for file in files]
 
     def read(self, key: LineKey) -> Reading | None:
         """What the first file of a line has that has not been dealt with; None if the line is empty. What is
@@ -276,7 +280,8 @@ class SpoolStore:
         try:
             data = file.path.read_bytes()
         except FileNotFoundError:  # what is behind it must not wait for what will never come back
-            self._lose(f"{file.path} has been removed by somebody, with {file.messages} messages")
+            held = counted(file.messages, "message", "messages")
+            self._lose(f"{file.path} has been removed by somebody, with {held}")
             return b""
         if len(data) < file.size:
             self._lose(f"{file.path} has been cut off: {file.size - len(data)} bytes are missing")
@@ -447,14 +452,16 @@ def put_back(spool: Path, refused: Iterable[RefusedMessage]) -> int:
         store.close()
 
 
-def drop_line(spool: Path, path: str) -> None:
-    """Delete what waits for an entity in the directories of processes that are gone, for good."""
+def drop_line(spool: Path, path: str) -> set[Path]:
+    """Delete what waits for an entity in directories of processes that are gone, for good: which files."""
+    dropped: set[Path] = set()
     for store in adopt_stores(spool):
         try:
             for is_late in (False, True):
-                store.drop(LineKey.of(path, is_late=is_late))
+                dropped.update(store.drop(LineKey.of(path, is_late=is_late)))
         finally:
             store.close()
+    return dropped
 
 
 def spool_files(store: Path) -> list[Path]:
@@ -484,8 +491,8 @@ def _next_stamp(parent: Path) -> int:
 
 
 def _directories(parent: Path) -> list[tuple[Path, str | None]]:
-    found = [(path, _STORE.fullmatch(path.name)) for path in sorted(parent.glob("*/"))]
-    return [(path, match["format"]) for path, match in found if match is not None]
+    found = [(path, _STORE.fullmatch(path.name)) for path in entries_in(parent, "*-*")]
+    return [(path, match["format"]) for path, match in found if match is not None and path.is_dir()]
 
 
 def _sum(held: Iterable[Held]) -> Held:

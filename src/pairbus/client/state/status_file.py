@@ -27,7 +27,7 @@ from pairbus.client.observers.observer import Observer
 from pairbus.client.status import to_json
 from pairbus.clock import Clock, SystemClock
 from pairbus.options import StateChange
-from pairbus.plumbing.files import make_directory, publish
+from pairbus.plumbing.files import entries_in, make_directory, publish
 from pairbus.plumbing.json_text import MAYBE_NUMBER, MAYBE_TEXT, NUMBER, Shape, fits, parse_json
 from pairbus.plumbing.tasks import wait_at_most
 
@@ -215,7 +215,7 @@ class ClientPicture:
 
 def read_status_files(directory: Path, *, now: float) -> list[ClientPicture]:
     """The pictures in a directory: those of running clients first, the latest first."""
-    pictures = [picture for path in directory.glob("*.json") if (picture := _read_picture(path, now))]
+    pictures = [picture for path in entries_in(directory, "*.json") if (picture := _read_picture(path, now))]
     return sorted(pictures, key=lambda picture: (picture.is_stale, -picture.written_at, picture.pid))
 
 
@@ -223,7 +223,7 @@ def unreadable_status_files(directory: Path) -> list[str]:
     """Names of status files that are there and cannot be read: damaged, no files, or of a newer version."""
     return [
         path.name.encode("utf-8", "backslashreplace").decode()
-        for path in sorted(directory.glob("*.json"))
+        for path in entries_in(directory, "*.json")
         if not _read_picture(path, 0.0) and path.exists()
     ]
 
