@@ -289,7 +289,7 @@ def test_status_of_clients_that_are_gone_alone_is_3(scene: Scene) -> None:
     shutil.copytree(left / "status", scene.state / "status")
     scene.broker["contoso-dr"].faults.set("refuse")
     done = scene.call("status", "--state", str(scene.state))
-    assert (done.returncode, " gone)" in done.stdout) == (3, True), done.stdout
+    assert (done.returncode, " gone, or" in done.stdout) == (3, True), done.stdout
 
 
 def test_status_names_files_that_it_cannot_read(tmp_path: Path) -> None:

@@ -462,8 +462,12 @@ async def test_a_state_directory_that_cannot_be_one_is_told_at_the_start(
     file = tmp_path / "file"
     file.write_text("in the way")
     (tmp_path / "link").symlink_to("nowhere")
-    for place in (file, file / "below", tmp_path / "link"):
-        client = still.client(state_dir=place)
+    for below in ("records", "status", "spool"):
+        (tmp_path / f"no-{below}").mkdir()
+        (tmp_path / f"no-{below}" / below).write_text("in the way")
+    spoilt = tmp_path.glob("no-*")
+    for place in (file, file / "below", tmp_path / "link", *spoilt):
+        client = still.client(state_dir=place, enable_spool=True)
         with pytest.raises(ConfigurationError, match="no directory"):
             await client.start()
         with pytest.raises(ConfigurationError, match="no directory"):

@@ -179,7 +179,7 @@ async def test_a_directory_that_cannot_be_written_is_told(
 ) -> None:
     client = await in_an_outage(still, tmp_path)
     (tmp_path / "spool").write_text("a file, where a directory should be")
-    with pytest.raises(SpoolError, match="could not take"):
+    with pytest.raises(SpoolError, match="cannot be written to"):
         await client.get_queue_sender("orders").send_messages(text("1"))
     assert client.status().spool.messages == 0  # type: ignore[union-attr]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import threading
@@ -10,6 +11,7 @@ import uuid
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -268,6 +270,33 @@ async def test_what_fails_in_an_unexpected_way_is_told_to_all_who_wait(
     with pytest.raises(SpoolError, match="has been closed"):
         await spool.append("orders", [text("6")])
     assert spool.status().messages == 1
+
+
+async def test_a_disk_that_takes_nothing_is_told_until_it_takes_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(tmp_path, limit=MIB)
+    await spool.append("orders", [text("1")])
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(SpoolStore, "append", fail)
+        full.setattr("pairbus.client.sending.spool.try_directory", fail)
+        with pytest.raises(SpoolError, match="No space left on device"):
+            await spool.append("orders", [text("2")])
+        told = spool.status()
+        assert told.bytes == told.limit > 0  # it is full
+        await spool.thread.run(lambda: None)
+        assert [one for one in spool.warnings if "No space left" in one]
+    spool.status()
+    await spool.thread.run(lambda: None)
+    assert (spool.warnings, spool.status().limit) == ([], MIB)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=100))
+    await spool.append("orders", [text("3")])
+    assert spool.status().limit == spool.status().bytes + 100
+    await spool.close()
 
 
 async def test_a_caller_that_is_cancelled_leaves_the_count_true(

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 def draw_client(client: ClientPicture, *, now: float) -> Iterator[str]:
     """One client: who it is, what it knows of the secondary, and each of its entities."""
     status = client.status
-    age = "gone" if client.is_stale else f"{time_span(now - client.written_at)} ago"
+    age = (
+        "gone, or its disk takes nothing" if client.is_stale else f"{time_span(now - client.written_at)} ago"
+    )
     yield (
         f"{status['primary_name']}: {status['primary']}, secondary {status['secondary']} "
         f"(process {client.pid} on {client.host}, {age})"

@@ -127,7 +127,7 @@ class PairedServiceBusClient:
         def make_pair() -> Pair:
             heard = list(observers)
             if directory is not None:
-                check_state_dir(directory)
+                check_state_dir(directory, has_spool=chosen.enable_spool)
                 self._status_file = StatusFile(status_dir(directory), self.status, clock=wall)
                 heard.append(self._status_file)
                 self._ledger = ClientLedger.open(

@@ -358,7 +358,7 @@ class Pair:
                 *self.options.doubts,
                 *(() if self._report is None else self._report.warnings),
                 *self._doubts_of_primary(),
-                *(() if self.spool is None else self.spool.losses),
+                *(() if self.spool is None else self.spool.warnings),
             ),
         )
 

@@ -52,7 +52,7 @@ _MEANINGS = {
     "client_records_lag_seconds{pair,client}": "Lag of shipping: older records are at the shared place.",
     "client_spool_messages{pair,client}": "Messages in the local spool.",
     "client_spool_bytes{pair,client}": "Bytes in the local spool.",
-    "client_spool_limit_bytes{pair,client}": "What the local spool may hold.",
+    "client_spool_limit_bytes{pair,client}": "What the local spool may hold, by its limit and its disk.",
     "client_syphon_running{pair,client}": "1 if the client hosts a syphon that runs.",
     "entity_worst_state{pair,path,state}": "1 for the worst state that a running client sees, else 0.",
     "entity_since_seconds{pair,path}": "When the entity entered its state, in Unix time.",

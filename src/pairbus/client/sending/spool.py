@@ -21,13 +21,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 from pairbus.client.errors import SpoolError, SpoolFullError
+from pairbus.client.state.directory import try_directory
 from pairbus.client.state.packing import pack
 from pairbus.client.state.spool_aside import count_damaged, count_refused, is_refused, keep_refused
 from pairbus.client.state.spool_records import SpoolRecord, framed_size
@@ -82,6 +85,9 @@ class Spool:
         self._size = 0  # of all of it
         self._lanes: dict[LineKey, tuple[SpoolLane, asyncio.Task[None]]] = {}
         self._refused = self._damaged = self._known_damages = 0
+        # What the disk has room for, if it has been seen, and why it takes nothing.
+        self._room: int | None = None
+        self._trouble: str | None = None
         self._start: tuple[Replay, Timers] | None = None
         self.on_stay: OnStay | None = None
         self._adoption: asyncio.Task[None] | None = None
@@ -108,21 +114,29 @@ class Spool:
         self._known_damages = found
         if (self._refused or self._damaged) and not self._is_closed:  # somebody may have dropped them
             self.thread.submit(self._count_aside)
+        if self._trouble is not None and not self._is_closed:
+            self.thread.submit(self._try_disk)
         failures = (lane.failure for lane, _ in self._lanes.values() if lane.failure is not None)
         return SpoolStatus(
             directory=str(self._directory),
             messages=sum(held.messages for held in self._held.values()),
             bytes=self._size,
-            limit=self._limit,
+            limit=self._limit if self._room is None else min(self._limit, self._size + self._room),
             refused=self._refused,
             damaged=self._damaged,
             last_failure=next(failures, None),
         )
 
     @property
-    def losses(self) -> list[str]:
-        """What was spooled and has been taken away by somebody else."""
-        return [loss for store in self.stores for loss in store.losses]
+    def warnings(self) -> list[str]:
+        """What was spooled and has been taken away by somebody else, and why nothing more can be."""
+        losses = [loss for store in self.stores for loss in store.losses]
+        return losses if self._trouble is None else [*losses, self._describe_trouble(self._trouble)]
+
+    def _describe_trouble(self, why: object) -> str:
+        return (
+            f"The spool in {self._directory} cannot be written to: {why}. Make room, or mend the directory."
+        )
 
     async def append(
         self,
@@ -159,7 +173,7 @@ class Spool:
         if isinstance(error, PairbusError):
             raise error
         if error is not None:
-            raise SpoolError(f"The spool in {self._directory} could not take the message: {error}") from error
+            raise SpoolError(self._describe_trouble(error)) from error
 
     def _end_entries(self, entries: list[_Entry], error: BaseException | None) -> None:
         """Also what its caller gives up is counted as long as it is on the disk, and no longer."""
@@ -290,13 +304,30 @@ class Spool:
 
     def _write(self, entries: list[_Entry]) -> None:
         """Write these with one fsync a file. A file that cannot be written fails its own entries alone."""
+        trouble: Exception | None = None
         for key in dict.fromkeys(entry.key for entry in entries):
             mine = [entry for entry in entries if entry.key == key]
             try:
                 self._append(key, [entry.record for entry in mine])
             except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+                trouble = error
                 for entry in mine:
                     entry.error = error
+        self._look_at_disk(trouble)
+
+    def _look_at_disk(self, trouble: Exception | None) -> None:
+        self._trouble, self._room = (None, None) if trouble is None else (str(trouble), 0)
+        if trouble is None:
+            with suppress(OSError):  # whoever writes next is told
+                self._room = shutil.disk_usage(self._directory).free
+
+    def _try_disk(self) -> None:
+        try:
+            try_directory(self._directory, 1)
+        except OSError as error:
+            self._look_at_disk(error)
+        else:
+            self._look_at_disk(None)
 
     def _append(self, key: LineKey, records: list[SpoolRecord]) -> None:
         if self._own is not None:
@@ -339,7 +370,10 @@ class Spool:
 
     def _count_aside(self) -> None:
         self._known_damages = sum(store.damages for store in self.stores)
-        self._refused, self._damaged = count_refused(self._directory), count_damaged(self._directory)
+        try:
+            self._refused, self._damaged = count_refused(self._directory), count_damaged(self._directory)
+        except OSError as error:  # which keeps nobody from sending
+            log.warning("cannot count what the spool keeps: %s", error)
 
     def _close_stores(self) -> None:
         for store in self.stores:

@@ -47,11 +47,16 @@ def verdict_file(state_dir: Path) -> Path:
     return state_dir / "verdict.json"
 
 
-def check_state_dir(directory: Path) -> None:
-    """ConfigurationError for one that is a mistake: a file is in its place or above it, or rights are
-    missing. A disk that is full, or has been mounted anew to be read only, is none: sends go on.
+def check_state_dir(directory: Path, *, has_spool: bool) -> None:
+    """ConfigurationError for one that is a mistake: a file is in its place, above it or below it, or rights
+    are missing. A disk that is full, or has been mounted anew to be read only, is none: sends go on.
     """
-    place = directory.absolute()
+    spool = [spool_dir(directory)] if has_spool else []
+    for part in (records_dir(directory), status_dir(directory), *spool):
+        _check_part(directory, part.absolute())
+
+
+def _check_part(directory: Path, place: Path) -> None:
     while not os.path.lexists(place):
         place = place.parent
     if not place.is_dir():
