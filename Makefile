@@ -49,11 +49,12 @@ setup: $(READY)
 
 $(LOCKED): $(LOCK)
 	@sh scripts/doctor "$(PYTHON)"
-	@echo "setup: installing $(LOCK) into .venv"
+	@echo "setup: installing $(LOCK) into .venv: 1.4 GB, for some minutes, and only once"
 	@"$(PYTHON)" -m venv --clear .venv
 	@awk '/^[^ #]/ { name = /^pyspark==/ ? "spark" : "rest" } name { print > ".venv/" name ".txt" }' $(LOCK)
 	@$(INSTALL) .venv/spark.txt & spark=$$!; $(INSTALL) .venv/rest.txt; rest=$$?; \
 		wait $$spark && exit $$rest
+	@echo "setup: compiling it"
 	@$(BIN)/python -m compileall -q -j 0 .venv/lib > .venv/compiled.txt || true
 	@touch $@
 

@@ -175,11 +175,11 @@ def test_sign_in(seen: str) -> None:
 
 
 def test_what_is_stranded_is_told_first(seen: Any) -> None:
-    assert seen == ["▲ Overview – Pairbus", 1]
+    assert seen == ["▲ 1 message waits in the backlog, and nobody drains it – Overview – Pairbus", 1]
 
 
 def test_an_outage_is_seen(seen: str) -> None:
-    assert seen == "▲ Overview – Pairbus"
+    assert seen == "▲ orders is down – Overview – Pairbus"
 
 
 def test_nothing_sticks_out(seen: Any) -> None:
@@ -211,8 +211,8 @@ def test_one_path_only(seen: int) -> None:
     assert seen == 1, "what is for others stays"
 
 
-def test_reconnect_after_a_restart(seen: int) -> None:
-    assert seen == 1, "the history is there again"
+def test_reconnect_after_a_restart(seen: Any) -> None:
+    assert seen == ["✖ No answer – Pairbus", 1], "the history is there again"
 
 
 def test_pause_resume_and_stop(report: Report) -> None:
@@ -223,6 +223,10 @@ def test_read_only(report: Report) -> None:
     buttons, words = report["read-only"]
     assert buttons == ["Look"]
     assert words == 1
+
+
+def test_what_is_not_seen_is_not_known(seen: list[str]) -> None:
+    assert seen == ["Waiting in the backlog", "Drain", "Dead letters"]
 
 
 def test_nothing_to_complain_about(seen: Any) -> None:

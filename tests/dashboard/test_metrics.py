@@ -343,8 +343,8 @@ def test_the_page_has_the_runbook_of_the_documentation() -> None:
 
 def client(name: str, **facts: Any) -> dict[str, Any]:
     return {
-        "id": name, "is_gone": False, "fault": None, "queues": 3, "usable": 3, "records_lost": 0,
-        "shipping": None, "spool": None,
+        "id": name, "is_gone": False, "written_at": 3.0, "fault": None, "queues": 3, "usable": 3,
+        "records_lost": 0, "shipping": None, "spool": None,
     } | facts  # fmt: skip
 
 
@@ -392,6 +392,9 @@ def test_a_long_name_loses_its_middle() -> None:
     said = headline([pair], budget=None, now=9.0)["said"][0]
     assert said["text"] == "All 3 entities take no messages: sends fail"
     assert said["why"].endswith("rthnorthnorthnorth-2: it is gone")
+    pair["waiting"] = {"paths": [{"path": f"{'north' * 30}-orders", "oldest": 0.0}], "dead": []}
+    said = headline([pair], budget=None, now=9_000.0)["said"][-1]
+    assert said["text"] == "Messages for northnorthnorthnorth…rthnorthnorth-orders wait"
 
 
 def test_the_page_says_whether_anything_is_lost() -> None:
@@ -434,11 +437,11 @@ def test_what_cannot_wait_is_what_gets_somebody_up() -> None:
     ]
     pair["entities"] = [entity("a", "faulted", 1.0), entity("b", "failed_over", 2.0)]
     pair["backlog"] = {"active": 4, "dead_letters": 1, "missing": ["q"]}
-    pair["waiting"] = {"paths": [{"path": "b", "oldest": 0.0}]}
+    pair["waiting"] = {"paths": [{"path": "b", "oldest": 0.0}], "dead": [{"oldest": 4.0}, {"oldest": 2.0}]}
     pair["drain"] |= {"state": "paused", "pumps": 1, "waiting": 4}
     pair["spool"] |= {"refused": 1, "damaged": 1, "bytes_left": 1}
     pair["verdict"] = {"is_clean": False, "lost": 1, "at": 1.0}
-    pair["sources"] = {"status files": {"at": None, "error": "gone"}}
+    pair["sources"] = {"status files": {"at": None, "error": "gone"}, "spool": {"at": 5.0, "error": "gone"}}
     pair["money"] = {
         "currency": "USD", "total": "9", "per_hour": "1", "in_a_day": "33", "is_outage": True
     }  # fmt: skip
@@ -450,6 +453,11 @@ def test_what_cannot_wait_is_what_gets_somebody_up() -> None:
     texts = {one["alert"]: one["text"] for one in found}
     assert texts["ClientGone"] == "h:2 and h:3 ended without closing their clients"
     assert texts["NobodyDrains"] == "4 messages wait in the backlog, and the drain is paused"
+    since = {one["alert"]: one["since"] for one in found if one["since"] is not None}
+    assert since == {
+        "EntityFaulted": 1.0, "EntityFailedOver": 2.0, "BacklogOld": 0.0, "DeadLetters": 2.0,
+        "ClientGone": 3.0, "SourceBlind": 5.0,
+    }  # fmt: skip
 
 
 def test_a_budget_is_that_of_all_pairs() -> None:

@@ -92,6 +92,7 @@ await check("an outage is seen", async () => {
   await show(page, "overview");
   await page.getByRole("heading", { name: "orders is down" }).waitFor();
   await page.getByRole("img", { name: /orders: .*failed over/ }).waitFor();
+  await page.getByRole("row").filter({ hasText: "orders" }).getByText(/^next ping /).waitFor();
   await page.getByText("The last").first().click();
   await page.getByRole("region", { name: /Changes of state/ }).getByRole("row").nth(1).waitFor();
   return page.title();
@@ -196,11 +197,12 @@ await check("one path only", async () => {
 await check("reconnect after a restart", async () => {
   await show(page, "overview");
   await please("stop");
-  await page.getByText("no answer, trying again").waitFor();
+  await page.getByText(/^No answer since .*: what is below is old/).waitFor();
+  const title = await page.title();
   await please("start_slow");
   await live(page);
   await page.getByRole("row").filter({ hasText: "orders" }).first().waitFor();
-  return page.getByText("The last").count();
+  return [title, await page.getByText("The last").count()];
 });
 
 // The dashboard has been restarted with a drain so slow that it cannot end before it is told to.
@@ -228,6 +230,21 @@ await check("read-only", async () => {
   const words = await visitor.getByText("Read-only").count();
   await visitor.close();
   return [[...new Set(buttons)], words];
+});
+
+await check("what is not seen is not known", async () => {
+  const visitor = await open(readOnly);
+  await live(visitor);
+  const state = await visitor.evaluate(() => fetch("/api/state").then(answer => answer.json()));
+  const deaf = { drain: { at: null, error: "no answer in time" } };
+  state.pairs = state.pairs.map(pair => ({ ...pair, backlog: null, sources: { ...pair.sources, ...deaf } }));
+  const body = `event: state\ndata: ${JSON.stringify(state)}\n\n`;
+  await visitor.route("**/api/events", route => route.fulfill({ body, contentType: "text/event-stream" }));
+  await visitor.reload();
+  await visitor.locator(".figures").waitFor();
+  const names = await visitor.locator(".figures > div").filter({ hasText: "not known" }).locator("dt").allTextContents();
+  await visitor.close();
+  return names;
 });
 
 await check("nothing to complain about", async () => complaints);

@@ -25,14 +25,9 @@ _FULL = 0.99
 # Names that a line has room for.
 _MOST_NAMES, _LONGEST_NAME, _LONGEST_NAMES = 3, 40, 80
 # A state of entities, how bad it is, the alert, and what is said of one or of many.
+_FAIL = "no messages: sends fail"
 _DOWN = (
-    (
-        "faulted",
-        "bad",
-        "EntityFaulted",
-        "takes no messages: sends fail",
-        "take no messages: sends fail",
-    ),
+    ("faulted", "bad", "EntityFaulted", f"takes {_FAIL}", f"take {_FAIL}"),
     ("failed_over", "warn", "EntityFailedOver", "is down", "are down"),
 )
 
@@ -127,7 +122,7 @@ def _stranded(pair: Facts, now: float) -> Iterable[Facts]:
         reason = "the drain is paused" if is_paused else "nobody drains it"
         yield _say("warn", f"{waiting} in the backlog, and {reason}", "NobodyDrains")
     if longest is not None and oldest > _OLD:
-        yield _say("warn", f"Messages for {longest} wait", "BacklogOld", since=since[longest])
+        yield _say("warn", f"Messages for {_names([longest])} wait", "BacklogOld", since=since[longest])
 
 
 def _say(level: str, text: str, alert: str, why: str | None = None, *, since: float | None = None) -> Facts:
@@ -166,11 +161,12 @@ def _troubles(pair: Facts, *, now: float) -> Iterable[Facts]:
     if gone := [one for one in pair["clients"] if one["is_gone"]]:
         theirs = "its client" if len(gone) == 1 else "their clients"
         text = f"{_names([one['id'] for one in gone])} ended without closing {theirs}"
-        yield _say("warn", text, "ClientGone")
+        yield _say("warn", text, "ClientGone", since=min(one["written_at"] for one in gone))
     if blind := _blind(pair, now):
         errors = [pair["sources"][source]["error"] for source in blind]
         why = "; ".join(map(": ".join, zip(blind, errors, strict=True))) if blind[1:] else errors[0]
-        yield _say("warn", f"Cannot be seen now: {', '.join(blind)}", "SourceBlind", why)
+        since = min((at for one in blind if (at := pair["sources"][one]["at"]) is not None), default=None)
+        yield _say("warn", f"Cannot be seen now: {', '.join(blind)}", "SourceBlind", why, since=since)
 
 
 def _of_clients(running: Sequence[Facts]) -> Iterable[Facts]:
@@ -198,7 +194,9 @@ def _fullness(client: Facts) -> float:
 def _of_messages(pair: Facts) -> Iterable[Facts]:
     backlog, spool, verdict = pair["backlog"], pair["spool"], pair["verdict"]
     if backlog and (dead := backlog["dead_letters"]):
-        yield _say("warn", f"{counted(dead, 'dead letter', 'dead letters')} in the backlog", "DeadLetters")
+        since = min((one["oldest"] for one in pair["waiting"]["dead"]), default=None)
+        text = f"{counted(dead, 'dead letter', 'dead letters')} in the backlog"
+        yield _say("warn", text, "DeadLetters", since=since)
     if backlog and (missing := len(backlog["missing"])):
         text = counted(missing, "backlog queue is missing", "backlog queues are missing")
         yield _say("warn", text, "BacklogQueuesMissing")
@@ -214,10 +212,8 @@ def _of_messages(pair: Facts) -> Iterable[Facts]:
         damaged = counted(spool["damaged"], "damaged part", "damaged parts")
         yield _say("warn", f"The spool keeps {refused} and {damaged}", "SpoolKeepsRefused")
     if waiting := pair["drain"]["waiting"]:
-        text = counted(
-            waiting, "message waits because its entity is", "messages wait because their entity is"
-        )
-        yield _say("warn", f"{text} down", "PathsWaiting")
+        text = counted(waiting, "message waits for an entity", "messages wait for entities")
+        yield _say("warn", f"{text} that {'is' if waiting == 1 else 'are'} down", "PathsWaiting")
     if verdict and not verdict["is_clean"] and not verdict["lost"]:
         yield _say("warn", "The last verdict is incomplete: records are missing", "VerdictNotClean")
 

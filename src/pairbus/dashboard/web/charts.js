@@ -7,7 +7,7 @@ const WORDS = { healthy: "healthy", suspect: "suspect", failed_over: "failed ove
 export const stateWords = state => WORDS[state] ?? state;
 
 // Lanes that a chart has room for.
-const LANES = 40;
+const LANES = 20;
 const place = (at, from, to) => 100 * Math.min(1, Math.max(0, (at - from) / Math.max(to - from, 1)));
 const percent = value => `${value.toFixed(2)}%`;
 
@@ -25,7 +25,7 @@ export function axis(from, to) {
   return h("svg", { height: 20, "aria-hidden": "true" }, ticks.map(at => {
     const x = place(at, from, to);
     return [h("line", { class: "grid", x1: percent(x), x2: percent(x), y2: 4 }),
-      h("text", { class: x < 4 ? null : x > 96 ? "end" : "middle", x: percent(x), y: 17 },
+      x > 4 && x < 97 && h("text", { class: "middle", x: percent(x), y: 17 },
         new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", ...(step < 60 && { second: "2-digit" }), hourCycle: "h23" }))];
   }));
 }

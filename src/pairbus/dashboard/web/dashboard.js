@@ -12,7 +12,7 @@ const lineState = document.getElementById("line");
 const look = document.getElementById("look");
 // Rows that a table shows; of more, those that are looked for.
 const MOST = 100;
-let state = null, history = { pairs: {} }, skew = 0, control = false, line = null, runbook = {}, wanted = "";
+let state = null, history = { pairs: {} }, skew = 0, control = false, line = null, runbook = {}, wanted = "", lost = false;
 
 // The server's clock, by which all moments are told.
 const now = () => Date.now() / 1000 + skew;
@@ -30,7 +30,7 @@ function overview() {
   const entities = sum(pairs, pair => pair.entities.length);
   const waiting = sum(pairs, pair => pair.backlog?.active), dead = sum(pairs, pair => pair.backlog?.dead_letters);
   const oldest = Math.max(0, ...pairs.flatMap(pair => pair.waiting.paths.map(one => now() - one.oldest)));
-  const is_seen = pairs.some(pair => pair.backlog);
+  const is_seen = pairs.some(pair => pair.backlog), is_deaf = pairs.some(pair => pair.sources.drain?.error);
   const rate = sum(pairs, pair => pair.drain.rate), refused = sum(pairs, pair => pair.spool.refused);
   const left = pairs.map(pair => pair.drain.seconds_left).filter(one => one !== null);
   const inDrain = state => pairs.filter(pair => pair.drain.state === state).length, draining = inDrain("running"), paused = inDrain("paused");
@@ -40,10 +40,10 @@ function overview() {
     h("dl", { class: "figures" },
       figure("Entities down", `${number(down)} of ${number(entities)}`, suspect ? `${count(suspect, "more is", "more are")} suspect` : down ? "listed below" : entities ? "all take messages" : "none is sent to"),
       figure("Waiting in the backlog", is_seen ? number(waiting) : "not known", is_seen && old ? old : oldest ? `the oldest for ${duration(oldest)}` : !is_seen ? "the secondary is not seen" : waiting ? "since when is not known yet" : "nothing waits"),
-      figure("Drain", rate ? `${number(Math.round(rate))} /s` : draining ? "running" : paused ? "paused" : "none", left.length ? `${duration(Math.max(...left))} left` : draining || paused ? "nothing moves now" : "no syphon is running"),
-      figure("Dead letters", number(dead), dead ? "redrive them once the cause is mended" : "none"),
+      figure("Drain", is_deaf ? "not known" : rate ? `${number(Math.round(rate))} /s` : draining ? "running" : paused ? "paused" : "none", is_deaf ? "it cannot be seen now" : left.length ? `${duration(Math.max(...left))} left` : draining || paused ? "nothing moves now" : "no syphon is running"),
+      figure("Dead letters", is_seen ? number(dead) : "not known", !is_seen ? "the secondary is not seen" : dead ? "redrive them once the cause is mended" : "none"),
       figure("Spool", number(sum(pairs, pair => pair.spool.messages)), refused ? `${count(refused, "refused one is", "refused ones are")} kept` : damaged ? `${count(damaged, "damaged part is", "damaged parts are")} kept` : gone ? `${bytes(gone)} of clients that are gone` : "nothing is refused"),
-      figure("Money this month", spent(pairs), state.budget ? `budget ${amount(state.budget)} a month` : "operations, transfer and base charge")),
+      figure("Money this month", spent(pairs), state.budget ? `of ${amount(state.budget)}, the budget` : "with the base charge")),
     pairs.map(pair => [
       title(pair),
       h("section", {}, h("h2", {}, "Entities"), entityTable(pair)),
@@ -55,24 +55,27 @@ function overview() {
   ];
 }
 
+const isRunning = () => state.pairs.some(pair => pair.clients.some(one => !one.is_gone));
+const summary = ([first]) => first ? `${name(first)}${first.text}` : isRunning() ? "All is well: no entity is down" : state.pairs.length ? "No client is running" : "No pair is watched";
+
 function verdict() {
   const { level, said, safety } = state.headline;
   const [first] = said;
-  const is_running = state.pairs.some(pair => pair.clients.some(one => !one.is_gone));
-  return h("div", { class: `headline ${level}`, role: "region", "aria-label": "What to know first" },
-    h("h1", {}, first ? [name(first), first.text, since(first)].join("") : is_running ? "All is well: no entity is down" : state.pairs.length ? "No client is running" : "No pair is watched"),
+  return h("div", { class: `headline ${!lost && (first || isRunning()) ? level : "idle"}`, role: "region", "aria-label": "What to know first" },
+    h("h1", {}, summary(said), first && since(first)),
     h("p", { class: "safety" }, safety),
     said.length > 0 && h("ul", {}, said.map(one => h("li", { class: one.level }, h("span", {}, one.level === "bad" ? "act now" : "can wait"),
       h("div", { class: "text" }, one !== first && h("p", {}, name(one), one.text, since(one)), one.why && h("p", { class: "dim" }, one.why),
-        runbook[one.alert] && h("p", {}, h("b", {}, "Do: "), prose(runbook[one.alert].do))),
+        runbook[one.alert] && h("p", {}, h("b", {}, "Do: "), prose(runbook[one.alert].do), ".")),
       h("a", { class: "small", href: `#/runbook/${one.alert}` }, "Runbook: ", one.alert)))));
 }
 
-const since = one => one.since ? ` since ${clock(one.since, now())} (${duration(now() - one.since)})` : "";
+const since = one => one.since ? `, since ${clock(one.since, now())} (${duration(now() - one.since)})` : "";
 
-// The runbook's own marks: code, and words that are stressed.
+// The runbook's own marks: code, and words that are stressed; of a button, the way to it.
+const BUTTONS = ["*Drain now*", "*Resume*", "*Redrive*"];
 const prose = text => text.split(/(`[^`]+`|\*{1,2}[^*]+\*{1,2})/).map(part => part.startsWith("`") ? h("code", {}, part.slice(1, -1))
-  : part.startsWith("*") ? h("em", {}, part.replaceAll("*", "")) : part);
+  : BUTTONS.includes(part) ? h("a", { href: "#/backlog" }, part.slice(1, -1)) : part.startsWith("*") ? h("em", {}, part.replaceAll("*", "")) : part);
 
 function runbookPage() {
   return [h("h1", {}, "Runbook"), h("p", {}, "No message is lost whose send returned: it is in the primary, in a backlog queue, or in the spool of the machine that sent it. Take your time, and delete nothing."),
@@ -92,12 +95,18 @@ function spent(pairs) {
 
 function entityTable(pair) {
   return few(pair.entities, one => one.path, some => table(`Entities of ${pair.name} and what was sent`, ["Entity", "<State", "Since", "<Why", "To primary", "To backlog", "To spool", "Failed attempts", "Clients"],
-    some.map(one => [one.path, h("span", { class: `chip ${one.state}` }, stateWords(one.state)),
-      one.since ? h("time", { datetime: new Date(one.since * 1000).toISOString(), title: moment(one.since) }, duration(now() - one.since)) : "",
+    some.map(one => [one.path, [h("span", { class: `chip ${one.state}` }, stateWords(one.state)), next(one)],
+      one.since ? h("time", { datetime: new Date(one.since * 1000).toISOString(), title: moment(one.since) }, `${duration(now() - one.since)} ago`) : "",
       one.state === "healthy" ? "" : h("span", { class: "brief", title: one.last_failure ?? one.reason }, one.last_failure ?? one.reason),
       number(one.sent.primary?.ok), number(one.sent.backlog?.ok), number(one.sent.spool?.ok),
       number(sum(Object.values(one.sent), each => (each.failed ?? 0) + (each.unknown ?? 0))), number(one.clients)]),
     { empty: wanted ? "None is called so." : "No client of this pair is running, or none has sent yet." }));
+}
+
+// What an entity that is not well comes to by itself, and when.
+function next(one) {
+  const [what, at] = one.state === "suspect" ? ["fails over", one.fails_over_at] : ["next ping", one.next_ping_at];
+  return one.state !== "healthy" && at && h("span", { class: "dim small next" }, at > now() ? `${what} in ${duration(at - now())}` : `${what} now`);
 }
 
 // Of thousands of entities the first are shown, which are the worst, and those that are looked for.
@@ -118,7 +127,7 @@ function changes(pair) {
 }
 
 function clientTable(pair) {
-  return table(`Clients of ${pair.name}`, ["Client", "<Seen", "Backlog queues", "Spool", "<Notes"], pair.clients.map(one => [
+  return table(`Clients of ${pair.name}`, ["Client", "Seen", "Backlog queues", "Spool", "<Notes"], pair.clients.map(one => [
     one.id, one.is_gone ? h("span", { class: "chip bad" }, "gone") : `${duration(now() - one.written_at)} ago`,
     `${one.usable} of ${one.queues}`, one.spool ? `${number(one.spool.messages)} (${bytes(one.spool.bytes)})` : "off",
     [one.fault, one.syphon && `hosts a syphon (${one.syphon.state})`, one.records_lost ? `${number(one.records_lost)} records lost` : null,
@@ -145,10 +154,10 @@ function drain(pair) {
   const is_ours = drain.by === "syphon" || drain.by === "dashboard", is_active = ACTIVE.includes(drain.state), is_held = ["running", "paused"].includes(drain.state);
   const paths = pair.waiting.paths.map(one => one.path);
   return h("div", { class: "card" },
-    h("p", {}, h("span", { class: `chip ${drain.state}` }, drain.by ? drain.state : "nobody drains now"), by ? `, by ${by}` : "",
+    h("p", {}, h("span", { class: `chip ${drain.state}` }, drain.by ? drain.state : pair.sources.drain?.error ? "not known" : "nobody drains now"), by ? `, by ${by}` : "",
       drain.path ? `, only for ${drain.path}` : ""),
-    drain.trouble && h("p", { class: "small" }, drain.trouble),
-    drain.by && h("dl", {}, [["Moved", number(drain.moved)], ["A second", number(Math.round(drain.rate))],
+    [drain.trouble, pair.sources.drain?.error].filter(Boolean).map(why => h("p", { class: "small" }, why)),
+    drain.by && h("dl", {}, [["Moved", number(drain.moved)], ["Per second", number(Math.round(drain.rate))],
       ["Time left", drain.seconds_left === null ? "–" : duration(drain.seconds_left)], ["Put aside", number(drain.waiting)],
       ["Dead-lettered", number(drain.dead_lettered)]].map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
     control ? h("form", { class: "controls", "data-form": "drain", "data-pair": pair.name },
@@ -168,7 +177,7 @@ function destinations(pair) {
       Object.entries(one.problems).map(([why, count]) => `${number(count)} ${why}`).join("; "),
       action("Drain only this", { action: "drain", pair: pair.name, path: one.path }, { disabled: ACTIVE.includes(pair.drain.state), of: one.path })]),
     { empty: blind(pair, "waiting") ?? "Nothing waits." }), stale(pair, "waiting"),
-    pair.waiting.is_partial && h("p", { class: "dim small" }, "Only the first 1,000 messages of each queue were looked at; By queue counts all.")];
+    pair.waiting.is_partial && h("p", { class: "dim small" }, "Only the first 1,000 messages of each queue were looked at; ", h("em", {}, "By queue"), " counts all.")];
 }
 
 // What is shown of a source that does not answer now is what it said last.
@@ -182,7 +191,7 @@ function queues(pair) {
   return [table(`Backlog queues of ${pair.name} that hold something`, ["Queue", "Waiting", "Dead letters", "Bytes"],
     full.map(one => [one.name, number(one.active), number(one.dead_letters), bytes(one.size)]),
     { empty: blind(pair, "backlog") ?? `All ${pair.backlog?.queues.length ?? 0} backlog queues are empty.` }), stale(pair, "backlog"),
-    pair.backlog?.missing.length > 0 && h("p", {}, `${pair.backlog.missing.length} are missing: run `, h("code", {}, "pairbus provision"))];
+    pair.backlog?.missing.length > 0 && h("p", {}, `${count(pair.backlog.missing.length, "is", "are")} missing: run `, h("code", {}, "pairbus provision"))];
 }
 
 function deadLetters(pair) {
@@ -195,11 +204,11 @@ function deadLetters(pair) {
 function spool(pair) {
   const { spool } = pair;
   return [h("p", {}, spool.limit ? `${count(spool.messages, "message waits", "messages wait")} on the machines of the clients, ${bytes(spool.bytes)} of ${bytes(spool.limit)}.` : "No running client has a spool."),
-    spool.trouble && h("p", {}, `What keeps it: ${spool.trouble}`),
+    spool.trouble && h("p", {}, `They cannot be sent yet: ${spool.trouble}`),
     spool.bytes_left > 0 && h("p", {}, `Clients that are gone have left ${bytes(spool.bytes_left)}. The next one with this state directory sends them, or `, h("code", {}, "pairbus spool replay"), "."),
-    spool.damaged > 0 && h("p", {}, `${number(spool.damaged)} parts of files cannot be read and are kept: `, h("code", {}, "pairbus spool ls")),
+    spool.damaged > 0 && h("p", {}, `${count(spool.damaged, "part of a file", "parts of files")} cannot be read and ${spool.damaged === 1 ? "is" : "are"} kept: `, h("code", {}, "pairbus spool ls")),
     table(`Messages of ${pair.name} that no side takes`, ["Message", "<Entity", "<Reason", "Since"], spool.refused_messages.map(one =>
-      [one.message_id || one.name, one.path, one.reason, duration(now() - one.at)]), { empty: "No message was refused." })];
+      [one.message_id || one.name, one.path, one.reason, `${duration(now() - one.at)} ago`]), { empty: "No message was refused." })];
 }
 
 function verify(pair) {
@@ -219,7 +228,7 @@ function moneyOf(pair) {
   if (!found || found.since === null) return h("section", {}, h("p", { class: "none" }, blind(pair, "money") ?? "Nothing has been recorded yet."));
   const total = Number(found.total), budget = state.budget ? Number(state.budget) : null;
   const most = Math.max(...found.stages.map(one => one.units), 1);
-  const digits = found.stages.some(one => amount(one.cost).length > Number(one.cost).toFixed(2).length) ? 6 : 2;
+  const digits = found.stages.some(one => isLittle(one.cost)) ? 6 : 2;
   return [h("section", {}, h("h2", {}, "So far"),
     h("dl", { class: "figures" }, figure("Total", `${amount(total)} ${found.currency}`, `since ${moment(found.since)}`),
       figure("Base charge", `${amount(found.base)} ${found.currency}`, "of the namespaces, for these hours"),
@@ -230,15 +239,17 @@ function moneyOf(pair) {
     h("p", { class: "dim small" }, `A plain sum over the newest records, at the prices of ${found.prices_as_of}; the full bill, by hour and outage: `, h("code", {}, "pairbus cost report"), ".",
       found.unknown ? ` ${count(found.unknown, "operation has", "operations have")} an unknown outcome and no price.` : "")),
     h("section", {}, h("h2", {}, "By stage"), table(`Operations of ${pair.name} by stage, and their cost`, ["Stage", "<", "Operations", found.currency], found.stages.map(one => [
-      `${one.stage}${one.derived ? " (derived)" : ""}`, bar(one.units / most, one.stage.includes("backlog") ? "backlog" : ""), number(one.units), Number(one.cost).toFixed(digits)]), { classes: "bars" }))];
+      `${one.stage}${one.derived ? " (derived)" : ""}`, bar(one.units / most, one.stage.includes("backlog") ? "backlog" : ""), number(one.units), cents(one.cost, digits)]), { classes: "bars" }))];
 }
 
 // Money: cents, and what is less than a cent with as many digits as it has.
-const amount = value => Number(value) && Math.abs(Number(value)) < 0.01 ? String(Number(Number(value).toFixed(6))) : Number(value).toFixed(2);
+const isLittle = value => Number(value) && Math.abs(Number(value)) < 0.01;
+const cents = (value, digits = 2) => Number(value).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+const amount = value => isLittle(value) ? String(Number(Number(value).toFixed(6))) : cents(value);
 
 function operations(pair) {
   return h("section", {}, h("h2", {}, "Operations and errors"),
-    few(pair.entities, one => one.path, some => table(`Messages sent by running clients of ${pair.name}, by way and outcome`, ["Entity", "To primary", "Failed there", "Unknown", "To backlog", "Failed there", "To spool", "Failed there", "Pings", "Late", "Too large"],
+    few(pair.entities, one => one.path, some => table(`Messages sent by running clients of ${pair.name}, by way and outcome`, ["Entity", "To primary", "Primary failed", "Primary unknown", "To backlog", "Backlog failed", "To spool", "Spool failed", "Pings", "Late", "Too large"],
       some.map(one => [one.path, ...["primary", "backlog", "spool"].flatMap(route => {
         const of = one.sent[route] ?? {};
         return [number(of.ok), number(of.failed), ...(route === "primary" ? [number(of.unknown)] : [])];
@@ -335,8 +346,8 @@ function draw() {
     if (link.getAttribute("href") === `#/${VIEWS[name] ? name : "overview"}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   });
-  const alarm = state.headline.level === "good" ? "" : state.headline.level === "bad" ? "✖ " : "▲ ";
-  document.title = `${alarm}${words} – Pairbus`;
+  const { level, said } = state.headline;
+  document.title = lost ? "✖ No answer – Pairbus" : `${{ bad: "✖ ", warn: "▲ " }[level] ?? ""}${summary(said)} – ${words} – Pairbus`;
   if (main.dataset.view !== name) main.replaceChildren();
   main.dataset.view = name;
   patch(main, h("main", {}, view()));
@@ -368,9 +379,13 @@ function onEvent(name, data) {
   if (is_first) reveal();
 }
 
+// What is below is old then, and must not pass for what is so now.
 function onState(name) {
+  if (name === "live") lineState.textContent = "live";
+  else if (!lost) lineState.textContent = `No answer since ${clock(now())}: what is below is old. Trying again.`;
   lineState.className = `line-state ${name}`;
-  lineState.textContent = { live: "live", lost: "no answer, trying again" }[name];
+  lost = name === "lost";
+  draw();
 }
 
 function signIn(is_wrong) {
