@@ -206,7 +206,9 @@ def test_without_a_pair_what_the_outage_stops_is_not_billed() -> None:
     system = System(rate=1, days=1, outages=1, outage_hours=1)
     alone = next(way for way in estimate(system, free).alternatives if way.name == "no pairing")
     calm = next(
-        way for way in estimate(system.without_outages(), free).alternatives if way.name == "no pairing"
+        way
+        for way in estimate(replace(system, outages=0.0, outage_hours=0.0), free).alternatives
+        if way.name == "no pairing"
     )
     assert calm.cost - alone.cost == Decimal(3 * 3600) / 10**6
 

@@ -116,10 +116,6 @@ class MonthBill:
         """All that the month costs."""
         return self.operations_cost + self.transfer_cost + self.store_cost + self.base
 
-    def price_of(self, stage: Stage) -> Decimal:
-        """What a unit of a stage costs."""
-        return self.write_price if stage in STORED else self.unit_price
-
 
 @dataclass(frozen=True, slots=True)
 class Bill:
@@ -249,6 +245,7 @@ def _make_lines(sums: Mapping[_Key, Sequence[int]], months: Mapping[str, MonthBi
         _, _, _, stage, _, hour, _, _ = key
         count, units, unknown, size = sums[key]
         month = months[month_of(hour)]
-        cost = units * month.price_of(stage) + (size * month.byte_price if stage in CROSSING else 0)
+        price = month.write_price if stage in STORED else month.unit_price
+        cost = units * price + (size * month.byte_price if stage in CROSSING else 0)
         lines.append(BillLine(*key, count, units, unknown, size, cost))
     return lines

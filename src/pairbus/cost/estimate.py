@@ -24,7 +24,7 @@ Rules
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -70,9 +70,6 @@ class Alternative:
     name: str
     cost: Decimal
     note: str
-
-    def to_dict(self) -> dict[str, str]:
-        return {"name": self.name, "cost": _text(self.cost), "note": self.note}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,15 +133,9 @@ class Estimate:
             "idle_searches": _by_time(self.searches_per_hour),
             "lease_renewals": _by_time(self.renewals_per_hour),
             "stages": [
-                {
-                    "stage": row.stage.words,
-                    "operations": row.operations,
-                    "bytes": row.bytes,
-                    "cost": _text(row.cost),
-                }
-                for row in self.stages
+                {**asdict(row), "stage": row.stage.words, "cost": _text(row.cost)} for row in self.stages
             ],
-            "transfer": [one.to_dict() for one in self.transfer],
+            "transfer": [asdict(one) for one in self.transfer],
             "operations": self.operations,
             "base": _text(self.base),
             "operations_cost": _text(self.operations_cost),
@@ -156,7 +147,7 @@ class Estimate:
             "outages_cost": _text(self.outages_cost),
             "idle_cost": _text(self.cost_of(Stage.IDLE)),
             "total": _text(self.total),
-            "alternatives": [other.to_dict() for other in self.alternatives],
+            "alternatives": [{**asdict(other), "cost": _text(other.cost)} for other in self.alternatives],
         }
 
 
@@ -186,7 +177,7 @@ def estimate(system: System, sheet: PriceSheet) -> Estimate:
         operations_cost=operations_cost,
         connections_cost=_connections_cost(system, sheet),
         bandwidth_cost=_bandwidth(counted, system, sheet),
-        healthy_total=_total(system.without_outages(), sheet),
+        healthy_total=_total(replace(system, outages=0.0, outage_hours=0.0), sheet),
         idle_per_hour=_idle_per_hour(system),
         renewals_per_hour=_renewals_per_hour(system),
         peeks_per_hour=_peeks_per_hour(system),

@@ -52,16 +52,8 @@ class Share:
         return f"{self.name} (derived)" if self.derived else self.name
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "pair": self.pair,
-            "derived": self.derived,
-            "operations": self.count,
-            "units": self.units,
-            "unknown": self.unknown,
-            "bytes": self.bytes,
-            "cost": money(self.cost),
-        }
+        told = {**asdict(self), "cost": money(self.cost)}
+        return {"operations" if name == "count" else name: value for name, value in told.items()}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -157,25 +149,16 @@ class Report:
                 }
                 for month in self.months
             ],
-            "by_pair": [share.to_dict() for share in self.by_pair],
-            "by_entity": [share.to_dict() for share in self.by_entity],
-            "by_stage": [share.to_dict() for share in self.by_stage],
-            "by_outage": [share.to_dict() for share in self.by_outage],
+            **{f"by_{way}": [share.to_dict() for share in getattr(self, f"by_{way}")] for way in WAYS},
             "outages": [
                 {"name": one.name, "pair": one.pair, "begins": one.begins, "ends": one.ends}
                 for one in self.outages
             ],
             "gaps": [asdict(gap) for gap in self.gaps],
             "missing": [asdict(one) for one in self.missing],
-            "transfer": [one.to_dict() for one in self.transfer],
-            "alternatives": [
-                {"name": other.name, "cost": money(other.cost), "note": other.note}
-                for other in self.alternatives
-            ],
-            "forecast": [
-                {"stage": row.stage.words, "expected": row.expected, "billed": row.billed}
-                for row in self.forecast
-            ],
+            "transfer": [asdict(one) for one in self.transfer],
+            "alternatives": [{**asdict(other), "cost": money(other.cost)} for other in self.alternatives],
+            "forecast": [{**asdict(row), "stage": row.stage.words} for row in self.forecast],
         }
 
 
@@ -259,7 +242,7 @@ def _stage_of(share: Share) -> Stage:
     return next(stage for stage in Stage if stage.words == share.name)
 
 
-def find_alternatives(
+def _find_alternatives(
     sheet: PriceSheet, *, months: Sequence[MonthBill], by_stage: Sequence[Share], pairs: int
 ) -> tuple[Alternative, ...]:
     """Without a pair, what went through the backlog would not have been sent, received or billed."""
@@ -298,7 +281,7 @@ def make_report(
         gaps=gaps,
         missing=missing,
         bad_rows=bad_rows,
-        alternatives=find_alternatives(sheet, months=months, by_stage=by_stage, pairs=len(shares["pair"])),
+        alternatives=_find_alternatives(sheet, months=months, by_stage=by_stage, pairs=len(shares["pair"])),
         forecast=() if system is None else forecast_stages(system, sheet, by_stage=by_stage, hours=hours),
     )
 

@@ -82,10 +82,6 @@ class System:
             ("pairs × backlog_queues", self.pairs * self.backlog_queues, _MOST),
         )
 
-    def without_outages(self) -> System:
-        """The same system in a month in which nothing fails."""
-        return replace(self, outages=0.0, outage_hours=0.0)
-
 
 def _find_mistake(name: str, value: Any) -> str | None:
     """What is wrong with the value of one field, in words, or None."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from pairbus.stages import Direction, Region, Stage
 
@@ -17,9 +16,6 @@ class RegionBytes:
     direction: Direction
     bytes: int
     stages: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def sum_transfer(sizes: Iterable[tuple[Stage, int]]) -> tuple[RegionBytes, ...]:
