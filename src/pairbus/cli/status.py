@@ -6,9 +6,9 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,11 +17,10 @@ from .pairs import PairChoice, PairSettings, pair_options, signed_in
 from .pictures import draw_aside, draw_backlog, draw_client
 from .shared_options import state_option, watch_options
 from .suggestions import runnable
-from .tables import json_option, show
+from .tables import Picture, json_option, show
 
 if TYPE_CHECKING:
     from pairbus.backlog.depth import BacklogDepth
-    from pairbus.client.state.spool_aside import DamagedBytes, RefusedMessage
     from pairbus.client.state.status_file import ClientPicture
 
 
@@ -46,80 +45,59 @@ def status(*, choice: PairChoice, state: Path | None, watch: bool, interval: flo
     return show(lambda: _look(settings, directory), watch=watch, interval=interval, as_json=as_json)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
+def _look(settings: PairSettings | None, directory: Path) -> Picture:
     """What clients have left in a state directory, and what the secondary holds if the pair is named."""
-
-    at: float
-    name: str | None
-    directory: Path
-    clients: Sequence[ClientPicture]
-    unreadable: Sequence[str]
-    depth: BacklogDepth | None
-    bytes_left: int
-    refused: Sequence[RefusedMessage]
-    damaged: Sequence[DamagedBytes]
-
-    @property
-    def is_anything(self) -> bool:
-        """Whether anybody has told anything: what a client has left behind that is gone does not count."""
-        return any(not client.is_stale for client in self.clients) or (
-            self.depth is not None and self.depth.trouble is None
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "at": self.at,
-            "clients": [dataclasses.asdict(client) for client in self.clients],
-            "unreadable": self.unreadable,
-            "backlog": None if self.depth is None else self.depth.to_dict(),
-            "spool": {
-                "bytes_left": self.bytes_left,
-                "refused": [one.described() for one in self.refused],
-                "damaged": [one.described() for one in self.damaged],
-            },
-        }
-
-    def draw(self) -> Iterator[str]:
-        from pairbus.client.state.directory import status_dir
-        from pairbus.client.state.status_file import describe_unreadable
-
-        if self.unreadable:
-            yield describe_unreadable(self.unreadable)
-        elif not self.clients:
-            place = status_dir(self.directory)
-            yield f"no client is running now; one that runs has its status in {place}"
-        for client in self.clients:
-            yield from draw_client(client, now=self.at)
-        if self.name is not None and self.depth is not None:
-            yield from draw_backlog(self.name, self.depth)
-        if self.bytes_left:
-            yield (
-                f"spool: clients that are gone have left {self.bytes_left:,} bytes; the next one with this "
-                + runnable("state directory sends them, or `pairbus spool replay`")
-            )
-        yield from draw_aside(self.refused, self.damaged)
-
-
-def _look(settings: PairSettings | None, directory: Path) -> _Seen:
     from pairbus.client.state.directory import spool_dir, status_dir
     from pairbus.client.state.spool_aside import list_damaged, list_refused
     from pairbus.client.state.spool_survey import count_bytes_left
     from pairbus.client.state.status_file import read_status_files, unreadable_status_files
 
     depth = None if settings is None else asyncio.run(_read_depth(settings))
-    now = time.time()
-    return _Seen(
-        at=now,
-        name=None if settings is None else settings.name,
-        directory=directory,
-        clients=read_status_files(status_dir(directory), now=now),
-        unreadable=unreadable_status_files(status_dir(directory)),
-        depth=depth,
-        bytes_left=count_bytes_left(spool_dir(directory)),
-        refused=list_refused(directory),
-        damaged=list_damaged(directory),
+    now, statuses = time.time(), status_dir(directory)
+    clients, unreadable = read_status_files(statuses, now=now), unreadable_status_files(statuses)
+    left = count_bytes_left(spool_dir(directory))
+    refused, damaged = list_refused(directory), list_damaged(directory)
+    described = {
+        "at": now,
+        "clients": [dataclasses.asdict(client) for client in clients],
+        "unreadable": unreadable,
+        "backlog": None if depth is None else depth.to_dict(),
+        "spool": {
+            "bytes_left": left,
+            "refused": [one.described() for one in refused],
+            "damaged": [one.described() for one in damaged],
+        },
+    }
+    lines = chain(
+        _draw_clients(clients, unreadable, statuses, now=now),
+        () if settings is None or depth is None else draw_backlog(settings.name, depth),
+        _draw_left(left),
+        draw_aside(refused, damaged),
     )
+    # What a client has left behind that is gone does not count.
+    is_told = any(not client.is_stale for client in clients) or (depth is not None and depth.trouble is None)
+    return Picture(described, lines, is_told)
+
+
+def _draw_clients(
+    clients: Sequence[ClientPicture], unreadable: Sequence[str], place: Path, *, now: float
+) -> Iterator[str]:
+    from pairbus.client.state.status_file import describe_unreadable
+
+    if unreadable:
+        yield describe_unreadable(unreadable)
+    elif not clients:
+        yield f"no client is running now; one that runs has its status in {place}"
+    for client in clients:
+        yield from draw_client(client, now=now)
+
+
+def _draw_left(size: int) -> Iterator[str]:
+    if size:
+        yield (
+            f"spool: clients that are gone have left {size:,} bytes; the next one with this "
+            + runnable("state directory sends them, or `pairbus spool replay`")
+        )
 
 
 async def _read_depth(settings: PairSettings) -> BacklogDepth:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from .pairs import PairChoice, pair_options
 from .pictures import describe_missing
 from .shared_options import job_state_option, records_option, watch_options
 from .suggestions import runnable
-from .tables import draw_table, json_option, per_second, show
+from .tables import Picture, draw_table, json_option, per_second, show
 
 if TYPE_CHECKING:
     from pairbus.backlog.depth import BacklogDepth
@@ -40,52 +40,42 @@ _STALE = 60.0
 _WITHOUT = {"asking", "taken", "unreachable"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
+def _picture(
+    syphon: Mapping[str, Any] | None, lease: LeaseView | None = None, depth: BacklogDepth | None = None
+) -> Picture:
     """What could be seen; None where it could not."""
+    described = {
+        "syphon": syphon,
+        "lease": None if lease is None else asdict(lease),
+        "backlog": None
+        if depth is None
+        else {"active": depth.active, "dead_letters": depth.dead_letters, "trouble": depth.reason},
+    }
+    is_lease_seen = lease is not None and lease.is_held is not None
+    is_told = syphon is not None or is_lease_seen or (depth is not None and depth.trouble is None)
+    return Picture(described, _draw(syphon, lease, depth), is_told)
 
-    syphon: Mapping[str, Any] | None
-    lease: LeaseView | None
-    depth: BacklogDepth | None
 
-    def to_dict(self) -> dict[str, Any]:
-        depth = self.depth
-        return {
-            "syphon": self.syphon,
-            "lease": None if self.lease is None else asdict(self.lease),
-            "backlog": None
-            if depth is None
-            else {"active": depth.active, "dead_letters": depth.dead_letters, "trouble": depth.reason},
-        }
-
-    @property
-    def is_anything(self) -> bool:
-        is_lease_seen = self.lease is not None and self.lease.is_held is not None
-        return (
-            self.syphon is not None
-            or is_lease_seen
-            or (self.depth is not None and self.depth.trouble is None)
+def _draw(
+    syphon: Mapping[str, Any] | None, lease: LeaseView | None, depth: BacklogDepth | None
+) -> Iterator[str]:
+    yield f"lease    {_describe_lease(lease)}"
+    yield f"syphon   {_describe_syphon(syphon, is_held=None if lease is None else lease.is_held)}"
+    yield f"backlog  {_describe_depth(depth)}"
+    syphon = syphon or {}
+    if syphon.get("trouble"):
+        yield syphon["trouble"]
+    now = time.time()
+    rows = [
+        (
+            path,
+            one["waiting"],
+            "" if one["oldest"] is None else time_span(now - one["oldest"]),
+            one["why"] or "",
         )
-
-    def draw(self) -> Iterator[str]:
-        yield f"lease    {_describe_lease(self.lease)}"
-        is_held = None if self.lease is None else self.lease.is_held
-        yield f"syphon   {_describe_syphon(self.syphon, is_held=is_held)}"
-        yield f"backlog  {_describe_depth(self.depth)}"
-        syphon = self.syphon or {}
-        if syphon.get("trouble"):
-            yield syphon["trouble"]
-        now = time.time()
-        rows = [
-            (
-                path,
-                one["waiting"],
-                "" if one["oldest"] is None else time_span(now - one["oldest"]),
-                one["why"] or "",
-            )
-            for path, one in sorted(syphon.get("paths", {}).items())
-        ]
-        yield from draw_table(("PATH", "WAITING", "OLDEST", "WHY"), rows, numbers=(2,))
+        for path, one in sorted(syphon.get("paths", {}).items())
+    ]
+    yield from draw_table(("PATH", "WAITING", "OLDEST", "WHY"), rows, numbers=(2,))
 
 
 @examples(
@@ -115,7 +105,7 @@ def status_command(
     return show(lambda: _look(choice, state, records), watch=watch, interval=interval, as_json=as_json)
 
 
-def _look(choice: PairChoice, state: Path | None, records: RecordPlace | None) -> _Seen:
+def _look(choice: PairChoice, state: Path | None, records: RecordPlace | None) -> Picture:
     from pairbus.client.state.directory import records_dir
 
     is_paired = choice.is_made or (state is None and records is None)
@@ -128,15 +118,15 @@ def _look(choice: PairChoice, state: Path | None, records: RecordPlace | None) -
         places.append(records_dir(state))
     syphon = _ask(state) or _read(places)
     if not is_paired:
-        return _Seen(syphon=syphon, lease=None, depth=None)
+        return _picture(syphon)
     backlog = choose_backlog(choice).backlog
     try:
         lease, depth = asyncio.run(_look_at_secondary(backlog))
     except (ConfigurationError, UnreachableError):
         if syphon is None:
             raise
-        return _Seen(syphon=syphon, lease=None, depth=None)
-    return _Seen(syphon=syphon, lease=lease, depth=depth)
+        return _picture(syphon)
+    return _picture(syphon, lease, depth)
 
 
 def _ask(state: Path | None) -> dict[str, Any] | None:

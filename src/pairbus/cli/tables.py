@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import click
 
@@ -175,38 +175,29 @@ def _width(cell: str) -> int:
     return len(click.unstyle(cell))
 
 
-class Picture(Protocol):
-    """What a look has found."""
+class Picture(NamedTuple):
+    """What a look has found: for programs, for people, and whether anybody has told anything."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """For programs."""
-        ...
-
-    def draw(self) -> Iterable[str]:
-        """For people."""
-        ...
-
-    @property
-    def is_anything(self) -> bool:
-        """Whether anybody has told anything."""
-        ...
+    described: dict[str, Any]
+    lines: Iterable[str]
+    is_told: bool
 
 
 def show(look: Callable[[], Picture], *, watch: bool, interval: float, as_json: bool) -> int:
     """Look and show, once; or until Ctrl-C, when each JSON document is a line."""
     if not watch:
         seen = look()
-        tell(seen.to_dict(), seen.draw(), as_json=as_json)
-        return 0 if seen.is_anything else UNREACHABLE
+        tell(seen.described, seen.lines, as_json=as_json)
+        return 0 if seen.is_told else UNREACHABLE
     try:
         while True:
             seen = look()
             if as_json:
-                click.echo(json.dumps(seen.to_dict()))
+                click.echo(json.dumps(seen.described))
             else:
                 if sys.stdout.isatty():
                     click.clear()
-                print_lines(seen.draw())
+                print_lines(seen.lines)
             time.sleep(interval)
     except KeyboardInterrupt:
         return 0  # that is how it is meant to end
