@@ -179,13 +179,10 @@ class Provisioner:
             extra, warnings = await self._look_for_extra(admin)
             return self._sum_up(queues, extra, warnings + await self._see_to_lease(admin))
 
-    async def keep_trying(
-        self, on_report: Callable[[ProvisioningReport], object], *, deadline: float | None = None
-    ) -> ProvisioningReport:
+    async def keep_trying(self, on_report: Callable[[ProvisioningReport], object]) -> ProvisioningReport:
         """Run until the queues are there, or it is clear that this credential may not see to them.
 
-        Each report is handed to `on_report`. `deadline` is a time of the timers; the last report is
-        returned when it has passed.
+        Each report is handed to `on_report`.
         """
         timers = self._timers or LoopTimers(asyncio.get_running_loop())
         pause = _FIRST_PAUSE
@@ -195,10 +192,7 @@ class Provisioner:
             if report.state in ("ready", "not_permitted"):
                 return report
             # Early by up to a half, so that a fleet that started together does not ask together.
-            until = timers.now() + pause * (1.0 - 0.5 * self._random())
-            if deadline is not None and until >= deadline:
-                return report
-            await _wait_until(until, timers)
+            await _wait_until(timers.now() + pause * (1.0 - 0.5 * self._random()), timers)
             pause = min(pause * 2.0, _LONGEST_PAUSE)
 
     async def _ask(self, entity: str, request: Awaitable[T]) -> T:

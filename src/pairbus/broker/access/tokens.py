@@ -82,16 +82,15 @@ def check_authorization(
     now: float,
     policies: Policies,
     jwt_key: JwtKey | None = None,
-    claim: Claim = Claim.MANAGE,
     rules: EntityRules = lambda path: (),
 ) -> Grant:
-    """Check the token of an HTTP request, which must give a claim."""
+    """Check the token of an HTTP request, which must give the claim to manage."""
     if token is None:
         raise TokenRejected("MissingToken: The request has no Authorization header. Send a token in it.")
     grant = check_token(token, entity=entity, now=now, policies=policies, jwt_key=jwt_key, rules=rules)
-    if claim not in grant.claims:
+    if Claim.MANAGE not in grant.claims:
         raise ClaimMissing(
-            f"InvalidClaim: '{claim}' is required for this operation. Use a policy that has it."
+            f"InvalidClaim: '{Claim.MANAGE}' is required for this operation. Use a policy that has it."
         )
     return grant
 
