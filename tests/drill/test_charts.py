@@ -43,20 +43,20 @@ def test_slots_share_out_what_there_was_and_nothing_more() -> None:
     samples = sampled((0.3, 30), (1.1, 70), (2.6, 75), (9.9, 400))
     for length in (0.25, 0.7, 3.0):
         slots = Slots(length, round(12 / length) + 1)
-        rates = rates_of(samples, lambda sample: sample.to_primary, slots)
+        rates = rates_of(samples, "to_primary", slots)
         assert sum(rates) * length == pytest.approx(400)
-    assert sums_of(samples, lambda sample: sample.to_primary, Slots(1.1, 1)) == [0, 70]
-    assert rates_of([], lambda sample: sample.to_primary, Slots(1, 2)) == [0, 0]
+    assert sums_of(samples, "to_primary", Slots(1.1, 1)) == [0, 70]
+    assert rates_of([], "to_primary", Slots(1, 2)) == [0, 0]
 
 
 def test_two_samples_at_one_moment_do_no_harm() -> None:
     samples = sampled((0.0, 5), (0.0, 5), (1.0, 10), (1.0, 12))
-    assert sums_of(samples, lambda sample: sample.to_primary, Slots(1, 2)) == [5, 12, 12]
+    assert sums_of(samples, "to_primary", Slots(1, 2)) == [5, 12, 12]
 
 
 def test_a_level_keeps_its_peak_and_holds_until_the_next_sample() -> None:
     samples = sampled((0.1, 3), (0.5, 90), (0.9, 4), (3.2, 1))
-    assert levels_of(samples, lambda sample: sample.backlog, Slots(1, 5)) == [90, 90, 90, 1, 1]
+    assert levels_of(samples, "backlog", Slots(1, 5)) == [90, 90, 90, 1, 1]
 
 
 def span(state: str, begins: float, ends: float, *, path: str = "orders", client: str = "c-1") -> StateSpan:

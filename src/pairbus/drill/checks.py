@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pairbus.options import EntityState
 from pairbus.pairing.names import path_key
@@ -128,7 +128,7 @@ def _check_failover(evidence: Evidence, plan: EntityPlan, spans: Sequence[StateS
         since = evidence.recorder.held_since(span.client, span.path, span.begins)
         if since is None:  # an application of the user's does not tell when its sends begin
             since = _last_fault(evidence, plan, before=span.begins)
-        waits.append(_Wait(since, span.begins))
+        waits.append((since, span.begins))
     return _check_waits(evidence, name, waits, within=within)
 
 
@@ -142,22 +142,19 @@ def _check_failback(evidence: Evidence, plan: EntityPlan, spans: Sequence[StateS
     away = [client for client in last if final.get(client) != EntityState.HEALTHY.value]
     if away:
         return Check(name=name, passed=False, detail=f"{', '.join(away)} never came back")
-    waits = [_Wait(over, max(over, ends)) for ends in last.values()]
+    waits = [(over, max(over, ends)) for ends in last.values()]
     return _check_waits(evidence, name, waits, within=within)
 
 
-class _Wait(NamedTuple):
-    begins: float
-    ends: float
-
-
-def _check_waits(evidence: Evidence, name: str, waits: Sequence[_Wait], *, within: float) -> Check:
+def _check_waits(
+    evidence: Evidence, name: str, waits: Sequence[tuple[float, float]], *, within: float
+) -> Check:
     """No wait may last longer than promised. For how long the machine let everybody wait is not held against
     the client, and is told; if that was long, what is left over proves nothing either.
     """
-    late = [evidence.recorder.lateness(*wait) for wait in waits]
-    longest = max(wait.ends - wait.begins for wait in waits)
-    passed = all(wait.ends - wait.begins <= within + more for wait, more in zip(waits, late, strict=True))
+    late = [evidence.recorder.lateness(begins, ends) for begins, ends in waits]
+    longest = max(ends - begins for begins, ends in waits)
+    passed = all(ends - begins <= within + more for (begins, ends), more in zip(waits, late, strict=True))
     detail = f"{longest:.2f} s" if len(waits) == 1 else f"{longest:.2f} s, the longest of {len(waits)}"
     if longest > within:
         detail += f"; the machine was late by {max(late):.2f} s"

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,15 +60,6 @@ _ROAMING_RECEIVERS = 4
 _FOR_EVER = float("inf")
 
 
-@dataclass(slots=True)
-class _Progress:
-    """How far the drain is."""
-
-    total: int | None = None
-    moved: int = 0
-    rate: float = 0.0
-
-
 class Conductor:
     """Plays one scenario, once, on a stage that is set."""
 
@@ -99,7 +89,10 @@ class Conductor:
         self._player: asyncio.Task[None] | None = None
         self._sending_since = 0.0
         self._runs: list[DrainRun] = []
-        self._progress = _Progress()
+        # How far the drain is.
+        self._total: int | None = None
+        self._moved = 0
+        self._rate = 0.0
         self._message = ""
         self._notes: list[str] = []
 
@@ -223,12 +216,12 @@ class Conductor:
         self._message = f"waiting for {self._engine.name} to be ready"
         await self._engine.wait_ready()
         self._message = f"draining with {self._engine.name}"
-        self._progress.total = await self._stage.backlog_depth()
+        self._total = await self._stage.backlog_depth()
         deadline = self._recorder.now() + self._scenario.syphon.patience
         while True:
             run = await self._engine.drain()
             self._runs.append(run)
-            self._progress.moved += run.moved
+            self._moved += run.moved
             self._tell(
                 f"the syphon moved {counted(run.moved, 'message', 'messages')} in {run.seconds:.1f} s"
                 + (f"; {run.waiting:,} wait for their entity" if run.waiting else "")
@@ -327,14 +320,14 @@ class Conductor:
             is_broken, was = bool(self._active_faults()), bool(self._recorder.faults)
             self._enter("outage" if is_broken else "recovery" if was else "healthy")
         backlog = await self._stage.backlog_depth()
-        moved = self._progress.moved + self._engine.moved
+        moved = self._moved + self._engine.moved
         before = self._recorder.samples[-1] if self._recorder.samples else None
         sample = self._recorder.take_sample(
             moved=moved, backlog=backlog, spooled=self._applications.spooled()
         )
         if before is not None and sample.at > before.at:
             measured = max(0, sample.moved - before.moved) / (sample.at - before.at)
-            self._progress.rate = 0.5 * self._progress.rate + 0.5 * measured
+            self._rate = 0.5 * self._rate + 0.5 * measured
         self._display.update(
             DrillPicture(
                 at=sample.at,
@@ -344,8 +337,8 @@ class Conductor:
                 backlog=sample.backlog,
                 spooled=sample.spooled,
                 drain_moved=sample.moved,
-                drain_total=self._progress.total,
-                drain_rate=self._progress.rate,
+                drain_total=self._total,
+                drain_rate=self._rate,
                 message=self._message,
             )
         )

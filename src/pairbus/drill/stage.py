@@ -68,15 +68,11 @@ class DrillStage:
             self.primary.connection_string, self.secondary.connection_string
         )
 
-    def side(self, name: str) -> NamespaceHandle:
-        """A namespace by the word that a scenario has for it."""
-        return {PRIMARY: self.primary, SECONDARY: self.secondary}[name]
-
     # -- faults
 
     async def take_step(self, step: FaultStep) -> float | None:
         """Do what the scenario plans; how long it lasts, if that is known."""
-        faults = self.side(step.namespace).faults
+        faults = {PRIMARY: self.primary, SECONDARY: self.secondary}[step.namespace].faults
         if step.kind == CLEAR:
             await _aside(lambda: faults.clear(step.entity))
             return None

@@ -119,31 +119,24 @@ def draw_charts(result: DrillResult, axis: TimeAxis) -> str:
 
 def _sends(result: DrillResult, axis: TimeAxis, slots: Slots) -> str:
     samples, last = result.samples, result.samples[-1]
-    totals = [
-        ("primary", "primary", last.to_primary),
-        ("backlog", "backlog", last.to_backlog),
-        ("spool", "spool", last.to_spool),
-        ("refused", "refused", last.refused),
-    ]
+    ways = {"primary": "to_primary", "backlog": "to_backlog", "spool": "to_spool", "refused": "refused"}
     layers = [
-        Layer("to the primary", "primary", rates_of(samples, lambda sample: sample.to_primary, slots)),
-        Layer("to the backlog", "backlog", rates_of(samples, lambda sample: sample.to_backlog, slots)),
-        Layer("to the spool", "spool", rates_of(samples, lambda sample: sample.to_spool, slots)),
-        Layer("refused", "refused", rates_of(samples, lambda sample: sample.refused, slots)),
+        Layer(name.replace("_", " the "), way, rates_of(samples, name, slots)) for way, name in ways.items()
     ]
-    told = ", ".join(f"{total:,} {name}" for _, name, total in totals)
+    totals = {way: getattr(last, name) for way, name in ways.items()}
+    told = ", ".join(f"{total:,} {way}" for way, total in totals.items())
     drawn = draw_areas(
         axis, slots, areas=layers, lines=(), height=_HEIGHT,
         title=f"Sends a second by the way that they went; in all {told}", write=write_rate,
     )  # fmt: skip
-    legend = draw_legend((style, name, f"{total:,}") for style, name, total in totals if total)
+    legend = draw_legend((way, way, f"{total:,}") for way, total in totals.items() if total)
     return _row(_who("Sends", "a second, by route", legend), drawn, "chart")
 
 
 def _arrivals(result: DrillResult, axis: TimeAxis, slots: Slots) -> str:
     samples, last = result.samples, result.samples[-1]
-    moved = Layer("moved by the syphon", "backlog", rates_of(samples, lambda sample: sample.moved, slots))
-    received = Layer("received", "received", rates_of(samples, lambda sample: sample.received, slots))
+    moved = Layer("moved by the syphon", "backlog", rates_of(samples, "moved", slots))
+    received = Layer("received", "received", rates_of(samples, "received", slots))
     drawn = draw_areas(
         axis, slots, areas=[moved], lines=[received], height=_HEIGHT,
         title=f"Messages a second that arrived; in all {last.received:,}, the syphon moved {last.moved:,}",
@@ -157,10 +150,10 @@ def _arrivals(result: DrillResult, axis: TimeAxis, slots: Slots) -> str:
 def _waiting(result: DrillResult, axis: TimeAxis, slots: Slots) -> str:
     samples = result.samples
     layers = [
-        Layer("in the backlog", "backlog", levels_of(samples, lambda sample: sample.backlog, slots)),
-        Layer("in the spool", "spool", levels_of(samples, lambda sample: sample.spooled, slots)),
+        Layer("in the backlog", "backlog", levels_of(samples, "backlog", slots)),
+        Layer("in the spool", "spool", levels_of(samples, "spooled", slots)),
     ]
-    moved = Layer("moved so far", "moved", sums_of(samples, lambda sample: sample.moved, slots)[1:])
+    moved = Layer("moved so far", "moved", sums_of(samples, "moved", slots)[1:])
     most, spooled = _most(samples, "backlog"), _most(samples, "spooled")
     drawn = draw_areas(
         axis, slots, areas=layers, lines=[moved], height=_HEIGHT,
@@ -175,7 +168,7 @@ def _waiting(result: DrillResult, axis: TimeAxis, slots: Slots) -> str:
 
 def _held(result: DrillResult, axis: TimeAxis, slots: Slots) -> str:
     most = _most(result.samples, "held")
-    layer = Layer("without an answer", "held", levels_of(result.samples, lambda sample: sample.held, slots))
+    layer = Layer("without an answer", "held", levels_of(result.samples, "held", slots))
     drawn = draw_areas(
         axis, slots, areas=[layer], lines=(), height=_LOW_HEIGHT,
         title=f"Sends that wait for their answer: up to {most:,}", write=_write_count,
