@@ -9,6 +9,7 @@ from typing import Any
 
 from pairbus.errors import ConfigurationError
 from pairbus.pairing.names import backlog_queue_names
+from pairbus.plumbing.wording import counted
 from pairbus.portal import Portal
 from pairbus.pump.pair import Side
 from pairbus.sdk.administration import TROUBLES, describe_trouble, open_administration
@@ -90,8 +91,8 @@ async def _discover_one(index: int, backlog: Backlog, on_request: OnRequest | No
 def _note_missing(missing: Sequence[str]) -> list[str]:
     if not missing:
         return []
-    are = "backlog queue is" if len(missing) == 1 else "backlog queues are"
-    return [f"{len(missing)} {are} missing, which `pairbus provision` makes: {', '.join(missing)}"]
+    are = counted(len(missing), "backlog queue is", "backlog queues are")
+    return [f"{are} missing, which `pairbus provision` makes: {', '.join(missing)}"]
 
 
 def refuse_bare(found: Discovery) -> None:

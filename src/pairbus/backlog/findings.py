@@ -13,6 +13,7 @@ from typing import Literal
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.headroom import MAX_OVERHEAD
 from pairbus.pairing.names import Endpoint, backlog_queue_names, parse_backlog_queue_name
+from pairbus.plumbing.wording import counted, time_span
 
 from .provisioner import BacklogQueueReport, ProvisioningReport
 
@@ -109,11 +110,11 @@ def _judge_differences(queues: Sequence[BacklogQueueReport]) -> Iterator[Finding
 def judge_contents(waiting: int, dead: int) -> Iterator[Finding]:
     """What lies in the backlog already."""
     if waiting:
-        what = "1 message waits" if waiting == 1 else f"{waiting:,} messages wait"
+        what = counted(waiting, "message waits", "messages wait")
         text = f"{what} in the backlog: `pairbus syphon run --once` moves what can be moved"
         yield Finding("warning", "backlog", "secondary", text)
     if dead:
-        what = "1 message is a dead letter" if dead == 1 else f"{dead:,} messages are dead letters"
+        what = counted(dead, "message is a dead letter", "messages are dead letters")
         text = f"{what} of the backlog: `pairbus redrive --dry-run` shows why"
         yield Finding("warning", "backlog", "secondary", text)
 
@@ -133,7 +134,7 @@ def judge_capacity(capacity: Capacity, plan: Plan) -> Finding:
     text = f"{room}: {capacity.hours:.1f} h at {plan.rate:,.10g} a second"
     if capacity.hours * 3600.0 >= plan.outage:
         return Finding("note", "capacity", "secondary", text)
-    needed = f"an outage of {_duration(plan.outage)} needs more or larger backlog queues"
+    needed = f"an outage of {time_span(plan.outage)} needs more or larger backlog queues"
     return Finding("warning", "capacity", "secondary", f"{text}; {needed}")
 
 
@@ -144,8 +145,8 @@ def judge_duplicates(path: str, window: float | None, *, outage: float) -> Itera
         yield Finding("warning", "duplicates", path, text)
     elif window <= outage:
         text = (
-            f"duplicates are found for {_duration(window)}, which is not longer than an outage of "
-            f"{_duration(outage)} and the drain after it"
+            f"duplicates are found for {time_span(window)}, which is not longer than an outage of "
+            f"{time_span(outage)} and the drain after it"
         )
         yield Finding("warning", "duplicates", path, text)
 
@@ -164,9 +165,3 @@ def judge_headroom(path: str, limit: int, *, backlog_limit: int, compressing: bo
 
 def _several(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-
-
-def _duration(seconds: float) -> str:
-    if seconds >= 3600.0:
-        return f"{seconds / 3600.0:g} h"
-    return f"{seconds / 60.0:g} min" if seconds >= 60.0 else f"{seconds:g} s"
