@@ -43,8 +43,7 @@ _Kept = tuple[StoredMessage, Content]
 _Asked = tuple[StoredMessage, Content | ContentSource]
 # By queue: the contents that a turn brings.
 _Noted = dict[str, list[_Kept]]
-# Events that are looked at in a moment, and those that may bring a content.
-_FEW = 64
+# Events that may bring a content.
 _BRINGING = {MessageStored, MessageChanged}
 
 
@@ -105,7 +104,7 @@ class Contents:
         path, kept = "", list[_Kept]()
         if _BRINGING.isdisjoint(map(type, events)):
             events = ()
-        for few in slices(events, _FEW):
+        for few in slices(events):
             for event in few:
                 if type(event) is MessageStored:
                     queue, message = event

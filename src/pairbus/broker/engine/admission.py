@@ -18,8 +18,6 @@ from .message import Incoming, StoredMessage
 from .settings import EntitySettings, QueueSettings, ReceivableSettings, TopicSettings
 
 _KILOBYTE: Final = 1024
-# Messages that are looked at in a moment.
-_FEW: Final = 64
 
 
 class Admission:
@@ -60,7 +58,7 @@ class Admission:
     def admit(self, messages: Sequence[Incoming]) -> None:
         """Raise Refused unless all of them may come in together; give an id to whoever has none."""
         total = 0
-        for few in slices(messages, _FEW):
+        for few in slices(messages):
             for incoming in few:
                 self.check_one(incoming)
                 if incoming.size > self._longest:
@@ -83,7 +81,7 @@ class Admission:
         """
         longest, limit, total = self._longest, self._limits.max_identifier, 0
         has_ids = True
-        for few in slices(messages, _FEW):
+        for few in slices(messages):
             for incoming in few:
                 size, session_id, message_id = incoming.size, incoming.session_id, incoming.message_id
                 total += size

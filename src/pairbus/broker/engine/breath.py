@@ -25,8 +25,8 @@ def breathe() -> None:
         pause()
 
 
-def slices(items: Sequence[T], size: int) -> Iterable[Sequence[T]]:
-    """So many items at a time, with a place to stop before each slice."""
+def slices(items: Sequence[T], size: int = 64) -> Iterable[Sequence[T]]:
+    """So many items as take a moment each time, with a place to stop before each slice."""
     if len(items) <= size:  # as nearly always
         breathe()
         return (items,)

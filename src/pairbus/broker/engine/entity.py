@@ -25,9 +25,6 @@ from .schedule import Schedule
 from .settings import MEGABYTE, EntitySettings, QueueSettings, TopicSettings
 from .shelf import Shelf
 
-# Messages that join a line in a moment.
-_FEW = 64
-
 
 class Entity(ABC):
     """Something with a path that may be sent to: shelf, schedule, and rules of admission."""
@@ -195,7 +192,7 @@ class Entity(ABC):
         self._context.advanced.add(self)
         expiry = self._admission.expiry
         usual_end = expiry(None, now)
-        for few in slices(messages, _FEW):
+        for few in slices(messages):
             first = self.last_sequence + 1
             self.last_sequence += len(few)
             stored = [
