@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from .faults import Fault, FaultKind
+from .faults import OF_A_LINE, Fault, FaultKind
 from .pump_plan import PRIMARY, SECONDARY, Crash, backlog
 
 __all__ = [
@@ -21,34 +21,11 @@ __all__ = [
 
 _PATHS = ("orders", "bills")
 _HORIZON = 40.0
-# What an application is told at once is no business of a backlog; these are what failovers are for.
-_OUTAGES: tuple[FaultKind, ...] = (
-    "refuse",
-    "silence",
-    "slow",
-    "lose-request",
-    "lose-answer",
-    "break-request",
-    "break-answer",
-    "error",
-    "busy",
-    "full",
-    "disabled",
-    "token",
-)
-_MOMENTS: tuple[FaultKind, ...] = ("cut", "detach", "restart")
 # What passes by itself, so that a session waits for its own backlog queue.
-_PASSING: tuple[FaultKind, ...] = (
-    "refuse",
-    "silence",
-    "slow",
-    "lose-request",
-    "lose-answer",
-    "break-request",
-    "break-answer",
-    "error",
-    "busy",
-)
+_PASSING: tuple[FaultKind, ...] = (*OF_A_LINE, "error", "busy")
+# What an application is told at once is no business of a backlog; these are what failovers are for.
+_OUTAGES: tuple[FaultKind, ...] = (*_PASSING, "full", "disabled", "token")
+_MOMENTS: tuple[FaultKind, ...] = ("cut", "detach", "restart")
 
 
 @dataclass(frozen=True, slots=True)

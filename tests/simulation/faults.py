@@ -9,7 +9,7 @@ from typing import Literal
 
 from pairbus import conditions
 
-__all__ = ["MOMENTS", "REFUSALS", "SPELLS", "Fault", "FaultKind", "Weather"]
+__all__ = ["MOMENTS", "OF_A_LINE", "REFUSALS", "SPELLS", "Fault", "FaultKind", "Weather"]
 
 FaultKind = Literal[
     "refuse",  # no connection is to be had, and open ones break
@@ -33,8 +33,8 @@ FaultKind = Literal[
 ]
 #: Those that act at one moment.
 MOMENTS: tuple[FaultKind, ...] = ("cut", "detach", "restart", "hold")
-#: Those that last.
-SPELLS: tuple[FaultKind, ...] = (
+#: Those of a line, which last.
+OF_A_LINE: tuple[FaultKind, ...] = (
     "refuse",
     "silence",
     "slow",
@@ -42,12 +42,9 @@ SPELLS: tuple[FaultKind, ...] = (
     "lose-answer",
     "break-request",
     "break-answer",
-    "busy",
-    "error",
-    "full",
-    "disabled",
-    "token",
 )
+#: Those that last.
+SPELLS: tuple[FaultKind, ...] = (*OF_A_LINE, "busy", "error", "full", "disabled", "token")
 #: The condition with which a namespace refuses what it is asked.
 REFUSALS: dict[FaultKind, tuple[str, str]] = {
     "busy": (
