@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,10 +125,7 @@ def dashboard(
         history=history or (pairs[0].state_dir / "dashboard.jsonl" if pairs else None),
         version=__version__,
     )
-
-    def announce(address: str) -> None:
-        _announce(address, how, address_file, is_secret=given is not None)
-
+    announce = partial(_announce, how=how, address_file=address_file, is_secret=given is not None)
     asyncio.run(serve_until_signal(watched, how, announce))
     return 0
 
@@ -159,7 +157,7 @@ def _short_names(states: Sequence[Path]) -> list[str]:
     return [path.name if parts.count(path.name) == 1 else str(path) for path in paths]
 
 
-def _announce(address: str, how: Serving, address_file: Path | None, *, is_secret: bool) -> None:
+def _announce(address: str, *, how: Serving, address_file: Path | None, is_secret: bool) -> None:
     """Tell the address. A token that was given stays out of it: what a service prints is kept in logs."""
     from pairbus.plumbing.files import SECRET, publish
 

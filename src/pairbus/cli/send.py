@@ -35,6 +35,8 @@ _MISTAKES = {
     "ValueError": "bad argument",
     "TypeError": "bad argument",
 }
+# What the messages of one batch must have in common.
+_BELONGING = ("session_id", "partition_key")
 # What the SDK adds to a text, for those who look for the condition.
 _CONDITION = re.compile(r" *Error condition: [\w.:-]+")
 
@@ -108,18 +110,13 @@ async def send_all(
     try:
         async with sender:
             while messages := await feed.take(batch):
-                for _, group in itertools.groupby(messages, key=_belonging):
+                for _, group in itertools.groupby(messages, key=lambda one: [*map(one.get, _BELONGING)]):
                     async for count in _send_group(sender, list(group), timeout, trying):
                         on_sent(count)
     except (PairbusError, OSError):
         raise
     except Exception as error:
         raise _told(sender.entity_name, error, advice, _lines_of(trying)) from error
-
-
-def _belonging(message: FedMessage) -> tuple[Any, Any]:
-    """What the messages of one batch must have in common."""
-    return message.get("session_id"), message.get("partition_key")
 
 
 async def _send_group(

@@ -91,10 +91,6 @@ class ChainHead:
         """Rule 7."""
         return replace(self, writer=NOBODY, since=0.0, at=0.0)
 
-    def as_beginning(self) -> ChainHead:
-        """The same writer, before its first commit."""
-        return ChainHead(writer=self.writer, since=self.since, at=self.since)
-
     @property
     def is_idle(self) -> bool:
         """Whether it says that nothing was ever to be written."""

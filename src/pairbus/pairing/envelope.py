@@ -166,9 +166,8 @@ def unwrap(
     """
     own, found = _sort_out(application_properties or {})
     path = _read_path(found)
-    natives = Natives(
-        session_id=_read_session(found), expires_ms=expires_ms, scheduled_ms=_read_timestamp(found)
-    )
+    session_id = _read_string(found, ALIAS_SESSION, ID_LIMIT) if ALIAS_SESSION in found else None
+    natives = Natives(session_id=session_id, expires_ms=expires_ms, scheduled_ms=_read_timestamp(found))
     ttl_ms = _read_ttl(found)
     expired, born_ms = False, None
     if ttl_ms is not None:
@@ -220,10 +219,6 @@ def _read_path(found: dict[str, Any]) -> str:
         # Addresses with $ are the service's own (management, tokens, dead letters) and take no sends.
         raise MalformedEnvelope(f"{ALIAS_PATH} is {path!r}, which is not the path of a queue or topic")
     return path
-
-
-def _read_session(found: dict[str, Any]) -> str | None:
-    return _read_string(found, ALIAS_SESSION, ID_LIMIT) if ALIAS_SESSION in found else None
 
 
 def _read_string(found: dict[str, Any], name: str, limit: int) -> str:

@@ -232,7 +232,8 @@ class RecordShipper:
             if head is None or head.is_adopted or head.writer not in writers or head.name(kind) in self._told:
                 continue
             if isinstance(self._place, StoreUri) or head.name(kind) not in open_store(self._place).list(kind):
-                self._put(kind, head.as_beginning())
+                # The same writer, before its first commit.
+                self._put(kind, ChainHead(writer=head.writer, since=head.since, at=head.since))
 
     def _tell(self, kind: str, path: Path, head: ChainHead, now: float, *, is_idle: bool) -> None:
         known = self._told.get(head.name(kind))

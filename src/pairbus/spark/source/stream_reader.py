@@ -103,14 +103,11 @@ class MessageStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAv
     def latestOffset(self, start: Offsets | None = None, limit: ReadLimit | None = None) -> Offsets:
         """Where the next batch ends. What is before `start` has been dealt with."""
         begun = start or self.initialOffset()
-        self._wait_for_poll()
+        if self._idle_since is not None:
+            time.sleep(max(0.0, self._idle_since + self._settings["pollInterval"] - time.monotonic()))
         found = self._run(self._advance(begun, limit))
         self._idle_since = time.monotonic() if found == begun and self._targets is None else None
         return found
-
-    def _wait_for_poll(self) -> None:
-        if self._idle_since is not None:
-            time.sleep(max(0.0, self._idle_since + self._settings["pollInterval"] - time.monotonic()))
 
     async def _advance(self, begun: Offsets, limit: ReadLimit | None) -> Offsets:
         if not self._is_checked:
