@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from pairbus.broker.engine.errors import Refused, not_found
+from pairbus.broker.engine.errors import EntityMissing, Refused
 from pairbus.broker.engine.filters import CorrelationFilter
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.settings import EntitySettings, QueueSettings, TopicSettings
@@ -89,7 +89,7 @@ def _update(
 ) -> MessageQueue | Topic:
     name = call.address.entity
     if found is None:
-        raise not_found(name)
+        raise EntityMissing(name)
     wanted = "TopicDescription" if isinstance(found, Topic) else "QueueDescription"
     if description.name != wanted:
         kind = wanted.removesuffix("Description").lower()

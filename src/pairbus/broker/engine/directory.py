@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from .entity import Entity
-from .errors import already_exists, not_found
+from .errors import EntityMissing, already_exists
 from .names import fold
 from .queue import MessageQueue
 from .subscription import Subscription
@@ -47,7 +47,7 @@ class Directory:
         """What is at a path, or Refused."""
         node = self.find(path)
         if node is None:
-            raise not_found(path)
+            raise EntityMissing(path)
         return node
 
     def queue(self, name: str) -> MessageQueue:
@@ -92,7 +92,7 @@ class Directory:
 
 def _need(found: T | None, path: str) -> T:
     if found is None:
-        raise not_found(path)
+        raise EntityMissing(path)
     return found
 
 

@@ -18,7 +18,7 @@ from .breath import breathe, slices
 from .context import Context, Space
 from .deadlines import NEVER, Alarm, timely
 from .duplicates import DuplicateHistory
-from .errors import disabled, message_not_found, not_found
+from .errors import EntityMissing, disabled, message_not_found
 from .events import DuplicateForgotten, DuplicateSeen, MessageRemoved, MessageStored
 from .message import Incoming, MessageState, StoredMessage
 from .schedule import Schedule
@@ -139,7 +139,7 @@ class Entity(ABC):
     def check_send(self) -> None:
         """Raise Refused if nothing can be sent here now."""
         if self.removed:
-            raise not_found(self.path)
+            raise EntityMissing(self.path)
         if self.settings.status.forbids_sending:
             raise disabled(self.path, "sending")
 

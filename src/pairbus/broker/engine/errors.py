@@ -43,11 +43,6 @@ class EntityMissing(Refused):
         return f"The messaging entity '{name}' could not be found. Create it first, or mend its name."
 
 
-def not_found(path: str) -> Refused:
-    """There is no such entity."""
-    return EntityMissing(path)
-
-
 def already_exists(path: str) -> Refused:
     """The name is taken."""
     return Refused(

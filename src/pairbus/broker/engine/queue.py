@@ -172,7 +172,7 @@ class MessageQueue(Entity):
     def check_receive(self) -> None:
         """Raise Refused if nothing can be received here now."""
         if self.removed:
-            raise errors.not_found(self.path)
+            raise errors.EntityMissing(self.path)
         if self.settings.status.forbids_receiving:
             raise errors.disabled(self.path, "receiving")
         if self.parent is None and self.settings.forward_to is not None:
@@ -328,7 +328,7 @@ class MessageQueue(Entity):
     @timely
     def _since(self, number: int, now: float, session_id: str | None) -> Iterator[StoredMessage]:
         if self.removed:
-            raise errors.not_found(self.path)
+            raise errors.EntityMissing(self.path)
         self.accessed_at = now
         return self._shelf.since(number, session_id)
 
@@ -410,7 +410,7 @@ class MessageQueue(Entity):
 
     def lost(self) -> Refused:
         if self.removed:
-            return errors.not_found(self.path)
+            return errors.EntityMissing(self.path)
         return errors.message_lock_lost() if self._shelf.sessions is None else errors.session_lock_lost(None)
 
     def _give_back(self, message: StoredMessage, now: float, *, changed: bool = False) -> None:
@@ -588,7 +588,7 @@ class MessageQueue(Entity):
 
     def _needs_sessions(self) -> MessageSessions:
         if self.removed:
-            raise errors.not_found(self.path)
+            raise errors.EntityMissing(self.path)
         if self._shelf.sessions is None:
             raise errors.not_allowed(f"The entity '{self.path}' does not require sessions and has none.")
         return self._shelf.sessions

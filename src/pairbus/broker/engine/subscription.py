@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .breath import breathe
 from .context import Context, Space
-from .errors import already_exists, not_allowed, not_found
+from .errors import EntityMissing, already_exists, not_allowed
 from .filters import TrueFilter
 from .message import Incoming, StoredMessage, View
 from .names import SEGMENT
@@ -55,7 +55,7 @@ class Subscription(MessageQueue):
         """The rule of this name, or Refused."""
         rule = self.find_rule(name)
         if rule is None:
-            raise not_found(f"{self.path}/Rules/{name}")
+            raise EntityMissing(f"{self.path}/Rules/{name}")
         return rule
 
     def add_rule(self, rule: Rule) -> None:

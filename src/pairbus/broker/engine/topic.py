@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from .breath import breathe
 from .context import Context, Space
 from .entity import Entity
-from .errors import not_found
+from .errors import EntityMissing
 from .message import Incoming, StoredMessage, View
 from .results import Counts
 from .settings import TopicSettings
@@ -49,7 +49,7 @@ class Topic(Entity):
         """The subscription of this name, or Refused."""
         found = self.find_subscription(name)
         if found is None:
-            raise not_found(subscription_path(self.path, name))
+            raise EntityMissing(subscription_path(self.path, name))
         return found
 
     def add_subscription(self, subscription: Subscription) -> None:
