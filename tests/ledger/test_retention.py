@@ -126,6 +126,18 @@ def test_what_was_not_adopted_yet_is_not_taken_for_removed(tmp_path: Path) -> No
     assert (sorted(left(tmp_path)), audit(tmp_path).gaps) == (["m2", "m40"], [])
 
 
+def test_rows_that_were_never_written_are_forgotten_with_those_of_their_time(tmp_path: Path) -> None:
+    clock = ManualClock(NOW - 40 * DAY)
+    poor = SegmentWriter(tmp_path, REDIRECTS, is_chained=True, clock=clock)
+    poor.lose(3)  # a full disk
+    poor.close(ends=True)
+    assert audit(tmp_path).gaps == [f"3 rows of {poor.writer} could not be written"]
+    trim(tmp_path, before=NOW - 50 * DAY)
+    assert len(audit(tmp_path).gaps) == 1
+    trim(tmp_path, before=NOW - 30 * DAY)
+    assert (audit(tmp_path).gaps, list(tmp_path.glob("*.head"))) == ([], [])
+
+
 def test_what_follows_something_that_is_missing_stays(tmp_path: Path) -> None:
     writer = writer_in(tmp_path)
     redirects(writer, 50, 45, 40)

@@ -159,8 +159,7 @@ def _troubles(pair: Facts, *, now: float) -> Iterable[Facts]:
     yield from _stranded(pair, now)
     yield from _of_messages(pair)
     if gone := [one for one in pair["clients"] if one["is_gone"]]:
-        theirs = "its client" if len(gone) == 1 else "their clients"
-        text = f"{_names([one['id'] for one in gone])} ended without closing {theirs}"
+        text = f"{_names([one['id'] for one in gone])} ended unclosed, or cannot write to the disk"
         yield _say("warn", text, "ClientGone", since=min(one["written_at"] for one in gone))
     if blind := _blind(pair, now):
         errors = [pair["sources"][source]["error"] for source in blind]

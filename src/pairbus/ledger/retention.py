@@ -146,11 +146,14 @@ class _Chains:
         """What is covered now."""
         own = {one.head.writer: one.head for one in heads if one.head is not None and not one.head.is_adopted}
         found = dict(self._known)
+        for writer, head in own.items():  # of those that could write nothing but that
+            if head.lost and not head.commits and not head.is_open and head.at < self._before:
+                found[writer] = ChainCover(0, head.hash, is_open=False)
         for writer, (number, hashed) in self._ends.items():
-            head, cover = own.get(writer), self._known.get(writer)
+            told, cover = own.get(writer), self._known.get(writer)
             if cover is not None and cover.commits >= number:
                 continue
-            is_open = head.is_open if head is not None else cover is None or cover.is_open
+            is_open = told.is_open if told is not None else cover is None or cover.is_open
             found[writer] = ChainCover(number, hashed, is_open)
         return found
 
@@ -169,9 +172,9 @@ def _trim_segments(directory: Path, before: float) -> int:
     chains = _Chains(before, table.manifest.covered)
     for name in _by_number(path.name for path in fresh):
         chains.add(name, (directory / name).read_bytes())
-    if not chains.gone:
-        return 0
     ends = chains.covered(heads)
+    if not chains.gone and ends == table.manifest.covered:
+        return 0
     _write_anew(directory, REDIRECTS, _write_nothing, table, heads=heads, covered=ends, since=before)
     for name in chains.gone:
         (directory / name).unlink()
@@ -220,8 +223,8 @@ def _trim_objects(store: RecordStore, before: float) -> int:
         # Its name tells when it was begun: most need not be read.
         is_younger = int(name.split("-", 2)[1]) >= before * 1000
         chains.add(name, None if is_younger else store.read(name))
-    if chains.gone:
-        ends = chains.covered(files.heads)
+    ends = chains.covered(files.heads)
+    if chains.gone or ends != files.table.manifest.covered:
         _put_manifest(files, files.table.manifest.files, ends, since=before)
     delete_old(files, files.table.manifest)
     return len(chains.gone)
