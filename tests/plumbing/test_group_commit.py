@@ -195,3 +195,44 @@ def test_it_outlives_a_loop_that_was_closed_while_somebody_waited() -> None:
     asyncio.run(keep(2))
     asyncio.run(keep(3))
     assert disk.items == [1, 2, 3]
+
+
+async def test_who_waits_goes_on_in_the_turn_that_hears_of_the_end() -> None:
+    loop, disk, thread = asyncio.get_running_loop(), Disk(), SteppedThread()
+    told: list[str] = []
+
+    async def append(number: int) -> None:
+        await commit.append([number])
+        told.append(f"{number} goes on")
+        loop.call_soon(told.append, "the next turn")
+
+    commit: GroupCommit[int] = GroupCommit(
+        disk.write, thread=thread, ended=lambda items, error: told.append(f"{items} have ended")
+    )
+    tasks = [asyncio.create_task(append(number)) for number in range(2)]
+    await asyncio.sleep(0)
+    thread.step()
+    await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
+    assert told[:4] == ["[0, 1] have ended", "0 goes on", "1 goes on", "the next turn"]
+
+
+def test_one_who_ends_the_program_leaves_nobody_waiting() -> None:
+    disk, thread, told = Disk(), SteppedThread(), list[int]()
+    commit: GroupCommit[int] = GroupCommit(disk.write, thread=thread)
+    loop = asyncio.new_event_loop()
+
+    async def append(number: int) -> None:
+        await commit.append([number])
+        told.append(number)
+        if number == 1:
+            raise SystemExit
+
+    tasks = [loop.create_task(append(number)) for number in range(4)]
+    loop.call_later(0, lambda: loop.call_soon(thread.step))
+    with pytest.raises(SystemExit):
+        loop.run_until_complete(asyncio.wait(tasks, timeout=PATIENCE))
+    assert told == [0, 1]
+    loop.run_until_complete(asyncio.wait(tasks, timeout=PATIENCE))
+    assert told == [0, 1, 2, 3]
+    assert isinstance(tasks[1].exception(), SystemExit)
+    loop.close()

@@ -11,25 +11,40 @@
    has nobody on it who waits.
 7. `ended` hears of the items of every call before those who wait do, on their loop: also of the items of a
    caller that is gone. Whatever it raises, all are told.
+8. Who waits goes on in the turn of its loop that hears of the end (`promises`), in the order of the appends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
+from .promises import Promise, wake_all
 from .serial_thread import SerialThread
 
 T = TypeVar("T")
 
 
-class _Waiter(NamedTuple, Generic[T]):
-    items: Sequence[T]
-    loop: asyncio.AbstractEventLoop
-    done: asyncio.Future[None]
+class _Waiter(Promise, Generic[T]):
+    __slots__ = ("_error", "_is_kept", "items")
+
+    def __init__(self, items: Sequence[T], loop: asyncio.AbstractEventLoop) -> None:
+        Promise.__init__(self, loop)
+        self.items = items
+        self._is_kept = False
+        self._error: BaseException | None = None
+
+    def end(self, error: BaseException | None) -> None:
+        if not self._is_done:  # or its caller was cancelled
+            self._is_done, self._is_kept, self._error = True, error is None, error
+
+    def result(self) -> None:
+        if not self._is_kept:
+            raise self._error or asyncio.CancelledError
 
 
 class GroupCommit(Generic[T]):
@@ -56,14 +71,13 @@ class GroupCommit(Generic[T]):
 
     async def append(self, items: Sequence[T]) -> None:
         """Keep these; they are safe when this returns."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
+        waiter = _Waiter(items, asyncio.get_running_loop())
         with self._lock:
             is_first = not self._waiting
-            self._waiting.append(_Waiter(items, loop, done))
+            self._waiting.append(waiter)
         if is_first:
             self._post()
-        await done
+        await waiter
 
     def _post(self) -> None:
         try:
@@ -92,26 +106,18 @@ class GroupCommit(Generic[T]):
 
     def _tell(self, waiters: list[_Waiter[T]], error: BaseException | None) -> None:
         """From any thread: this is how it ended."""
-        if isinstance(error, StopIteration):  # no future takes one, and whoever waits must be told
+        if isinstance(error, StopIteration):  # no task takes one, and whoever waits must be told
             error = RuntimeError(f"the write ended with {error!r}")
-        for loop in dict.fromkeys(waiter.loop for waiter in waiters):
-            told = [waiter for waiter in waiters if waiter.loop is loop]
+        for loop in {waiter.loop for waiter in waiters}:
+            told = deque(waiter for waiter in waiters if waiter.loop is loop)
             with suppress(RuntimeError):  # rule 6: it has been closed
                 loop.call_soon_threadsafe(self._end, told, error)
 
-    def _end(self, waiters: list[_Waiter[T]], error: BaseException | None) -> None:
+    def _end(self, waiters: deque[_Waiter[T]], error: BaseException | None) -> None:
         try:
             if self._ended is not None:
                 self._ended([item for waiter in waiters for item in waiter.items], error)
         finally:
             for waiter in waiters:
-                _end_future(waiter.done, error)
-
-
-def _end_future(done: asyncio.Future[None], error: BaseException | None) -> None:
-    if done.done():  # its caller was cancelled
-        return
-    if error is None:
-        done.set_result(None)
-    else:
-        done.set_exception(error)
+                waiter.end(error)
+            wake_all(waiters, waiters[0].loop)

@@ -1,21 +1,16 @@
 """What a single send waits for: it goes on in the very turn of the event loop in which its answer is read.
 
-A future of asyncio has its task called in the next turn. For a send that waits for nothing else, that turn,
-with its look at all sockets, costs as much as the message. So an answer calls its task by itself, when all
-that was read has been handled and nobody else's task is running; else it does what a future does.
-
-To a task it is a future: asyncio asks for the five methods below and the mark, and for nothing else. To a
-link it is a wave of one message. It is both, so that a message needs no more objects than this one.
+To its task an answer is a promise, to a link a wave of one message. It is both, so that a message needs no
+more objects than this one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
-from contextvars import Context
 from typing import Any, Protocol
 
 from pairbus.pairing.failures import Fate
+from pairbus.plumbing.promises import Promise
 
 from .errors import TransportError
 
@@ -32,51 +27,17 @@ class Postman(Protocol):
         """Nobody waits for it any more."""
 
 
-class SendAnswer:
+class SendAnswer(Promise):
     """Awaited by one task, once."""
 
-    __slots__ = (
-        "_asyncio_future_blocking",
-        "_call",
-        "_context",
-        "_is_done",
-        "error",
-        "fate",
-        "postman",
-    )
+    __slots__ = ("error", "fate", "postman")
 
     def __init__(self, postman: Postman) -> None:
-        self._asyncio_future_blocking = False
+        Promise.__init__(self, postman.loop)
         self.postman = postman
-        self._is_done = False
-        self._call: Callable[[SendAnswer], object] | None = None
-        self._context: Context  # of that call
         #: None being success; and what a bill sees of it.
         self.error: TransportError | None = None
         self.fate: Fate = "unsent"
-
-    def __await__(self) -> Generator[SendAnswer, None, None]:
-        if self._is_done:
-            self.result()
-            return
-        self._asyncio_future_blocking = True
-        yield self  # a task asks for the result before it goes on, and raises what that raises
-
-    def done(self) -> bool:
-        """Whether it is there, or was given up."""
-        return self._is_done
-
-    def wake(self) -> None:
-        """Let the task go on here and now; no other may be running."""
-        call, self._call = self._call, None
-        if call is not None:
-            self._context.run(call, self)
-
-    def wake_later(self) -> None:
-        """Let the task go on in the next turn."""
-        call, self._call = self._call, None
-        if call is not None:
-            self.postman.loop.call_soon(call, self, context=self._context)
 
     # -- for the link
 
@@ -96,14 +57,6 @@ class SendAnswer:
             self.postman.wake_soon(self)
 
     # -- for the task
-
-    def get_loop(self) -> asyncio.AbstractEventLoop:
-        return self.postman.loop
-
-    def add_done_callback(self, call: Callable[[SendAnswer], object], *, context: Context) -> None:
-        self._call, self._context = call, context
-        if self._is_done:
-            self.wake_later()
 
     def cancel(self, msg: Any = None) -> bool:
         """The task is cancelled: it does not wait any more, and nothing more is heard of the message."""

@@ -55,6 +55,7 @@ from pairbus.amqp.session import Session
 from pairbus.amqp.types import Symbol
 from pairbus.clock import Clock, SystemClock
 from pairbus.plumbing.hosts import os_reason
+from pairbus.plumbing.promises import wake_all
 from pairbus.plumbing.tasks import is_cancelled
 from pairbus.timers import LoopTimers
 
@@ -420,19 +421,10 @@ class AmqpLine(asyncio.BufferedProtocol):
 
     def _wake_answered(self) -> None:
         """Let those go on whose answers were read. What they send next leaves with one write."""
-        answered = self._answered
-        if asyncio.current_task(self._loop) is not None:  # somebody runs the loop from within a task
-            while answered:
-                answered.popleft().wake_later()
-            self.flush_soon()
-            return
         is_due, self._is_flush_due = self._is_flush_due, True
         try:
-            while answered:
-                answered.popleft().wake()
-        finally:  # also if one of them ends the program
-            while answered:
-                answered.popleft().wake_later()
+            wake_all(self._answered, self._loop)
+        finally:
             self._is_flush_due = is_due
         if not is_due:
             self._flush()
