@@ -57,20 +57,26 @@ class Sink:
 async def test_a_message_is_on_the_disk_when_append_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced: list[int] = []
-    fsync = os.fsync
+    synced: list[str] = []
 
-    def note(descriptor: int) -> None:
-        synced.append(descriptor)
-        fsync(descriptor)
+    def watch(name: str) -> None:
+        sync = getattr(os, name)
 
-    monkeypatch.setattr(os, "fsync", note)
+        def note(descriptor: int) -> None:
+            synced.append(name)
+            sync(descriptor)
+
+        monkeypatch.setattr(os, name, note)
+
+    watch("fsync")
+    watch("fdatasync")
     spool = Spool(tmp_path, limit=MIB)
     await spool.append("orders", [text("1")])
-    assert len(synced) >= 3  # the record, its directory, and the directory above
+    assert sorted(synced) == ["fdatasync", "fsync", "fsync"]  # the record, its directory, and the one above
     synced.clear()
     await asyncio.gather(*(spool.append("orders", [text(f"{number}")]) for number in range(100)))
     assert 1 <= len(synced) < 50  # calls side by side share one
+    assert set(synced) == {"fdatasync"}
     await spool.close()
 
 
@@ -257,7 +263,7 @@ async def test_what_fails_in_an_unexpected_way_is_told_to_all_who_wait(
         raise KeyError("no such line")
 
     with monkeypatch.context() as broken:
-        broken.setattr(SpoolStore, "append", fail)
+        broken.setattr(SpoolStore, "keep", fail)
         async with asyncio.timeout(1000):  # of the hurried loop
             told = await asyncio.gather(
                 *(spool.append("orders", [text(f"{number}")]) for number in range(5)), return_exceptions=True
@@ -282,7 +288,7 @@ async def test_a_disk_that_takes_nothing_is_told_until_it_takes_something(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as full:
-        full.setattr(SpoolStore, "append", fail)
+        full.setattr(SpoolStore, "keep", fail)
         full.setattr("pairbus.client.sending.spool.try_directory", fail)
         with pytest.raises(SpoolError, match="No space left on device"):
             await spool.append("orders", [text("2")])
@@ -311,7 +317,7 @@ async def test_a_caller_that_is_cancelled_leaves_the_count_true(
         raise OSError("no room")
 
     with monkeypatch.context() as broken:
-        broken.setattr(SpoolStore, "append", fail)
+        broken.setattr(SpoolStore, "keep", fail)
         caller = asyncio.create_task(spool.append("orders", [text("1")]))
         assert await asyncio.to_thread(begun.wait, PATIENCE)
         caller.cancel()
@@ -446,12 +452,16 @@ def test_messages_come_back_as_they_were() -> None:
         # What is packed at a glance, and what differs from it in one thing.
         text("2"),
         text("3", subject="s"),
+        AmqpAnnotatedMessage(data_body=b"", header={}, properties={"message_id": "\u00fc" * 200}, footer={}),
+        AmqpAnnotatedMessage(data_body=bytes(70_000), properties={"message_id": "6"}, annotations={}),
         AmqpAnnotatedMessage(data_body=b"4", header=AmqpMessageHeader(), properties={"message_id": 4}),
         AmqpAnnotatedMessage(data_body=b"5", properties={}, annotations={}, application_properties={"a": {}}),
     ]
     found, about = unpack(pack(messages, scheduled_for=when))
     assert about == {"scheduled_for": when}
-    for one, other in zip(messages, found, strict=True):
+    alone = [unpack(pack([message], scheduled_for=when, stays=False)) for message in messages]
+    assert all(said == {"scheduled_for": when, "stays": False} for _, said in alone)
+    for one, other in zip(messages * 2, found + [other for (other,), _ in alone], strict=True):
         raw = one.raw_amqp_message if isinstance(one, ServiceBusMessage) else one
         assert isinstance(other, AmqpAnnotatedMessage)
         assert repr(_parts(other)) == repr(_parts(raw))  # which tells bytes from a bytearray

@@ -6,7 +6,10 @@ import os
 import random
 import shutil
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest import mock
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -15,8 +18,9 @@ from hypothesis import strategies as st
 
 from pairbus.client.sending.message import message_id_of
 from pairbus.client.state.packing import pack, unpack
-from pairbus.client.state.spool_records import SpoolCursor, SpoolRecord, framed, pieces_of
+from pairbus.client.state.spool_records import BLANK, SpoolCursor, SpoolRecord, framed, pieces_left, pieces_of
 from pairbus.client.state.spool_store import LineKey, SpoolStore, adopt_stores
+from pairbus.client.state.spool_survey import list_unreadable, list_waiting
 from tests.examples import examples
 
 ORDERS, BILLS = LineKey.of("orders"), LineKey.of("bills")
@@ -106,7 +110,8 @@ def test_a_damaged_cursor_is_not_believed(offset: int, messages: int, data: st.D
 @pytest.fixture
 def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Five records of orders, of which two and a message have been sent, and two of bills."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    for sync in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, sync, lambda descriptor: None)
     store = SpoolStore.create(tmp_path / "spool")
     for number in range(5):
         store.append(ORDERS, [record("orders", f"{number}a", f"{number}b")])
@@ -174,3 +179,55 @@ def test_a_directory_without_its_lock_is_found(spool: Path) -> None:
     [lock] = spool.rglob(".lock")
     lock.unlink()
     assert adopt(spool) == ["2b", "3a", "3b", "4a", "4b", "x", "y"]
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(PARTS, st.integers(0, 2000))
+def test_blanks_are_no_damage_and_hide_none(parts: list[tuple[str, bytes]], blanks: int) -> None:
+    """Those that a process may have left: no more than there are bytes before them."""
+    records = [record(path, f"{number}", body=body) for number, (path, body) in enumerate(parts)]
+    data = b"".join(map(framed, records))
+    pieces = pieces_left(data + BLANK * blanks)
+    assert [piece.record for piece in pieces if piece.record is not None] == records
+    assert (pieces[-1].end == len(data)) == (blanks <= len(data))
+    torn = pieces_left(data + b"torn" + BLANK * blanks)
+    assert torn[-1].record is None
+    assert data[: torn[-1].begin] == data
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    st.lists(st.integers(0, 3000), min_size=1, max_size=12),
+    st.sampled_from(["before", "begun", "ended", "after"]),
+    st.floats(0, 1),
+)
+def test_whenever_a_process_is_killed_all_that_it_was_told_is_kept_is_found(
+    sizes: list[int], state: str, where: float
+) -> None:
+    """Also where what it wrote last came to the disk in part: up to a place, or from one on."""
+    with TemporaryDirectory() as scratch, mock.patch("os.fsync"), mock.patch("os.fdatasync"):
+        store = SpoolStore.create(Path(scratch) / "spool")
+        file, before = store.directory / "000000-000000.spool", b""
+        for number, size in enumerate(sizes):
+            before = file.read_bytes() if number else b""
+            store.append(ORDERS, [record("orders", f"{number}", body=bytes(size))])
+        after = file.read_bytes()
+        place = int(where * len(after))
+        torn = {
+            "before": before,
+            "begun": after[:place] + before[place:],
+            "ended": before[:place].ljust(place, b"\0") + after[place:],
+            "after": after,
+        }
+        left = Path(scratch) / "left"
+        shutil.copytree(store.directory.parent, left)
+        (left / file.relative_to(store.directory.parent)).write_bytes(torn[state])
+        store.close()
+        kept = [f"{number}" for number in range(len(sizes))]
+        is_told = list_unreadable(left, now=inf) != []
+        waiting = [one.message_id for one in list_waiting(left)]
+        found = adopt(left)
+        assert waiting == found
+        assert found == kept or (found == kept[:-1] and state != "after")
+        assert is_told == (left / "damaged").exists()
+        assert state in ("begun", "ended") or not is_told

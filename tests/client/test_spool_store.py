@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import math
 import os
 import shutil
 import time
@@ -14,9 +15,10 @@ import pytest
 
 from pairbus.client.state import spool_store, spool_survey
 from pairbus.client.state.packing import pack
-from pairbus.client.state.spool_records import SpoolCursor, SpoolRecord
+from pairbus.client.state.spool_records import SpoolCursor, SpoolRecord, framed, pieces_of
 from pairbus.client.state.spool_store import LineKey, SpoolStore, Unsent, adopt_stores
-from pairbus.client.state.spool_survey import count_bytes_left
+from pairbus.client.state.spool_survey import count_bytes_left, list_unreadable
+from pairbus.plumbing import file_names
 
 from .scene import text
 
@@ -297,7 +299,7 @@ def test_one_file_alone_stays_open_and_none_that_is_done_with(tmp_path: Path) ->
     assert open_files() == []
 
 
-@pytest.mark.parametrize("step", ["write", "fsync"])
+@pytest.mark.parametrize("step", ["write", "fdatasync"])
 def test_after_a_write_that_failed_the_next_record_follows_the_last_whole_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -314,4 +316,76 @@ def test_after_a_write_that_failed_the_next_record_follows_the_last_whole_one(
             store.append(ORDERS, [record("2")])
     store.append(ORDERS, [record("3")])
     assert [unsent.record for unsent in read(store)] == [record("1"), record("3")]
+    store.close()
+
+
+def test_a_file_is_longer_than_its_records_only_while_it_is_open(tmp_path: Path) -> None:
+    """Which a power cut may leave; whoever ends or turns to another file does not."""
+    store = SpoolStore.create(tmp_path)
+    sizes = []
+    for number in range(40):
+        store.append(ORDERS, [record(f"{number}")])
+        sizes.append(store.directory.joinpath("000000-000000.spool").stat().st_size)
+    assert len(set(sizes)) < 10, "most records do not make it longer"
+    held = store.lines()[ORDERS].size
+    assert held < sizes[-1] <= 2 * held
+    store.append(LineKey.of("bills"), [record("b", "bills")])
+    assert store.directory.joinpath("000000-000000.spool").stat().st_size == held
+    for _ in range(5):
+        store.append(LineKey.of("bills"), [record("b", "bills")])
+    store.close()
+    assert count_bytes_left(tmp_path) == sum(one.size for one in store.lines().values())
+
+
+def test_a_disk_without_room_for_more_than_the_record_takes_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SpoolStore.create(tmp_path)
+    names = [f"{number}" for number in range(10)]
+    largest = max(len(framed(record(name))) for name in names)
+
+    def write(descriptor: int, data: bytes) -> None:
+        os.write(descriptor, data[:largest])
+        if len(data) > largest:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(spool_store, "write_all", write)
+    for name in names:
+        store.append(ORDERS, [record(name)])
+    assert [unsent.record for unsent in read(store)] == [record(name) for name in names]
+    assert count_unreadable(tmp_path) == 0
+    store.close()
+
+
+def count_unreadable(spool: Path) -> int:
+    return len(list_unreadable(spool, now=math.inf))
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ENOENT])
+@pytest.mark.parametrize("is_named", [True, False])
+def test_what_is_on_the_disk_and_cannot_be_seen_there_is_kept_once_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_named: bool
+) -> None:
+    """The caller is told that it is not kept: it must not be sent."""
+    monkeypatch.setattr(file_names, "_statx", lambda: None)
+    store = SpoolStore.create(tmp_path)
+    kept = [record("1")]
+    store.append(ORDERS, kept)
+    (file,) = store.directory.glob("*.spool")
+
+    def refuse(*given: Any, **named: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "stat", refuse)
+        if is_named:
+            store.append(ORDERS, [record("2")])
+            kept.append(record("2"))
+        else:
+            broken.setattr(spool_store, "open_file", refuse)
+            with pytest.raises(OSError, match=os.strerror(number)):
+                store.append(ORDERS, [record("2")])
+    assert [piece.record for piece in pieces_of(file.read_bytes())] == kept
+    store.append(ORDERS, [record("3")])
+    assert [unsent.record for unsent in read(store)] == [*kept, record("3")]
     store.close()

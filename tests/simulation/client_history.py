@@ -552,6 +552,7 @@ def replaced(history: ClientHistory) -> Iterator[None]:
         mock.patch.object(spool_store, "write_all", write),
         mock.patch.object(files, "write_all", write),
         mock.patch("os.fsync", sync),
+        mock.patch("os.fdatasync", sync),
     ]
     try:
         with contextlib.ExitStack() as stack:

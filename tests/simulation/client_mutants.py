@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 from pairbus.client.errors import SpoolError
@@ -156,10 +156,12 @@ def _take_the_next_file_of_the_spool_for_the_one_that_is_done_with() -> Iterator
 
 @mutant("spool without fsync", world="spool")
 def _spool_without_fsync() -> Iterator[Any]:
-    def write(descriptor: int, data: bytes, *, at: int) -> None:
-        write_all(descriptor, data)
+    def put(self: Any, data: bytes, ahead: int) -> int:
+        write_all(self._descriptor, data)
+        self._room = end = self._end + len(data)
+        return cast(int, end)
 
-    yield mock.patch.object(spool_store, "_write_synced", write)
+    yield mock.patch.object(spool_store._OpenFile, "_put", put)
 
 
 @mutant("names of the spool without fsync", world="spool")

@@ -3,7 +3,8 @@
 1. What a file holds is kept by an fsync of the file, its name by one of the directory, and neither by the
    other.
 2. After a power cut each name leads where it led when its directory was last synced, or where it led last;
-   each file holds what it held when it was synced, or what was written since, or the beginning of that.
+   each file holds what it held when it was synced, or what was written since, or that up to a place or from
+   one on.
 3. Files are real ones, in memory. A file system that gives the number of a file to another one would confuse
    this, so that there are no power cuts without `/dev/shm`.
 """
@@ -83,9 +84,9 @@ class ForgetfulDisk:
         if not file.exists() or file.stat().st_ino != number:
             return synced
         now = file.read_bytes()
-        is_longer = now.startswith(synced)
-        torn = now[: self._chance.randint(len(synced) if is_longer else 0, len(now))]
-        return self._chance.choice((synced, now, torn))
+        place = self._chance.randint(0, len(now))
+        begun, ended = now[:place] + synced[place:], synced[:place].ljust(place, b"\0") + now[place:]
+        return self._chance.choice((synced, now, begun, ended))
 
 
 def _names_in(directory: Path) -> dict[str, _Name]:

@@ -27,13 +27,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from math import inf
 from pathlib import Path
+from typing import Any
 
 from pairbus.client.errors import SpoolError, SpoolFullError
 from pairbus.client.state.directory import try_directory
 from pairbus.client.state.packing import pack
 from pairbus.client.state.spool_aside import count_damaged, count_refused, is_refused, keep_refused
-from pairbus.client.state.spool_records import SpoolRecord, framed_size
+from pairbus.client.state.spool_records import SpoolRecord, framed
 from pairbus.client.state.spool_store import Held, LineKey, SpoolStore, adopt_stores
 from pairbus.client.status import SpoolStatus
 from pairbus.clock import Clock, SystemClock
@@ -56,13 +58,14 @@ class _Entry:
     """A record on its way to the disk; `error` is why it did not get there."""
 
     key: LineKey
-    record: SpoolRecord
+    data: bytes
     held: Held
     error: Exception | None = None
 
     @classmethod
-    def of(cls, key: LineKey, record: SpoolRecord) -> _Entry:
-        return cls(key, record, Held(record.messages, framed_size(record)))
+    def of(cls, path: str, messages: Sequence[Message], *, is_late: bool = False, **about: Any) -> _Entry:
+        data = framed(SpoolRecord(path, len(messages), pack(messages, **about)))
+        return cls(LineKey.of(path, is_late=is_late), data, Held(len(messages), len(data)))
 
 
 class Spool:
@@ -88,6 +91,7 @@ class Spool:
         # What the disk has room for, if it has been seen, and why it takes nothing.
         self._room: int | None = None
         self._trouble: str | None = None
+        self._looked_at = -inf
         self._start: tuple[Replay, Timers] | None = None
         self.on_stay: OnStay | None = None
         self._adoption: asyncio.Task[None] | None = None
@@ -149,8 +153,7 @@ class Spool:
         """Keep the messages of one call; they are on the disk when this returns. `stays`: a session of them
         is to stay on the backlog, also for the next process.
         """
-        packed = pack(messages, scheduled_for=scheduled_for, stays=stays)
-        entry = _Entry.of(LineKey.of(path), SpoolRecord(path, len(messages), packed))
+        entry = _Entry.of(path, messages, scheduled_for=scheduled_for, stays=stays)
         if self._size + entry.held.size > self._limit:
             raise SpoolFullError(str(self._directory), held=self._size, limit=self._limit)
         await self._keep(entry)
@@ -295,27 +298,32 @@ class Spool:
     async def postpone(self, spooled: SpooledMessage) -> None:
         """Keep a message that waits for the primary, in a line of its own."""
         assert spooled.message is not None
-        packed = pack([spooled.message], scheduled_for=spooled.when, stays=spooled.stays)
         log.warning("%s for %s waits for the primary", message_id_of(spooled.message), spooled.path)
-        key = LineKey.of(spooled.path, is_late=True)
-        await self._keep(_Entry.of(key, SpoolRecord(spooled.path, 1, packed)))
+        about = {"scheduled_for": spooled.when, "stays": spooled.stays}
+        await self._keep(_Entry.of(spooled.path, [spooled.message], is_late=True, **about))
 
     # -- on the thread
 
     def _write(self, entries: list[_Entry]) -> None:
-        """Write these with one fsync a file. A file that cannot be written fails its own entries alone."""
+        """Write these with one sync a file. A file that cannot be written fails its own entries alone."""
+        lines: dict[LineKey, list[_Entry]] = {}
+        for entry in entries:
+            lines.setdefault(entry.key, []).append(entry)
         trouble: Exception | None = None
-        for key in dict.fromkeys(entry.key for entry in entries):
-            mine = [entry for entry in entries if entry.key == key]
+        for key, mine in lines.items():
             try:
-                self._append(key, [entry.record for entry in mine])
+                data = b"".join([entry.data for entry in mine])
+                self._keep_data(key, data, sum([entry.held.messages for entry in mine]))
             except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
                 trouble = error
                 for entry in mine:
                     entry.error = error
-        self._look_at_disk(trouble)
+        is_old = abs(self._clock.now() - self._looked_at) > _MOMENT
+        if is_old or (trouble, self._trouble) != (None, None):
+            self._look_at_disk(trouble)
 
     def _look_at_disk(self, trouble: Exception | None) -> None:
+        self._looked_at = self._clock.now()
         self._trouble, self._room = (None, None) if trouble is None else (str(trouble), 0)
         if trouble is None:
             with suppress(OSError):  # whoever writes next is told
@@ -329,17 +337,17 @@ class Spool:
         else:
             self._look_at_disk(None)
 
-    def _append(self, key: LineKey, records: list[SpoolRecord]) -> None:
+    def _keep_data(self, key: LineKey, data: bytes, messages: int) -> None:
         if self._own is not None:
             try:
-                self._own.append(key, records)
+                self._own.keep(key, data, messages)
                 return
             except (FileNotFoundError, NotADirectoryError):
                 if self._own.is_there:
                     raise
         self._own = SpoolStore.create(self._directory)
         self.stores.append(self._own)
-        self._own.append(key, records)
+        self._own.keep(key, data, messages)
 
     def _adopt_stores(self) -> dict[LineKey, Held]:
         found = adopt_stores(self._directory)

@@ -6,6 +6,9 @@
 3. A *place* says how far a file has been dealt with: up to a record, and so many messages of that one. It is
    kept with a checksum of its own. Version 0.1.0 kept a plain number, which is believed if a record begins
    there. What cannot be believed counts as nothing: messages are sent twice rather than not at all.
+4. A process that was killed leaves a file that ends with *blanks*: bytes that it had put there in advance, so
+   that the next records would not make the file longer. They are at most as many as the bytes before them,
+   and none begins a record. A version that does not know them takes them for a record that was cut short.
 """
 
 from __future__ import annotations
@@ -15,6 +18,9 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
+#: What is written in advance, and how much of it at most: some two hundred small messages.
+BLANK = b"\xff"
+AHEAD = 256 * 1024
 _FRAME = struct.Struct(">II")
 _HEAD = struct.Struct(">HI")
 _LEAST = _HEAD.size + 1
@@ -33,11 +39,6 @@ class SpoolRecord(NamedTuple):
     path: str
     messages: int
     packed: bytes
-
-    def to_bytes(self) -> bytes:
-        """As it is framed."""
-        path = self.path.encode()
-        return _HEAD.pack(len(path), self.messages) + path + self.packed
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SpoolRecord | None:
@@ -86,13 +87,9 @@ class SpoolCursor(NamedTuple):
 
 def framed(record: SpoolRecord) -> bytes:
     """A record with its length and checksum."""
-    data = record.to_bytes()
+    path = record.path.encode()
+    data = b"%b%b%b" % (_HEAD.pack(len(path), record.messages), path, record.packed)
     return _FRAME.pack(len(data), zlib.crc32(data)) + data
-
-
-def framed_size(record: SpoolRecord) -> int:
-    """How many bytes a record takes in a file."""
-    return _FRAME.size + _HEAD.size + len(record.path.encode()) + len(record.packed)
 
 
 def pieces_of(data: bytes) -> Iterator[Piece]:
@@ -111,6 +108,19 @@ def pieces_of(data: bytes) -> Iterator[Piece]:
             begin = at = piece.end
     if begin < len(data):
         yield Piece(begin, len(data), None)
+
+
+def pieces_left(data: bytes) -> list[Piece]:
+    """The same, of a file whose writer is gone or at work: without its blanks, rule 4."""
+    pieces = list(pieces_of(data))
+    if pieces and pieces[-1].record is None:
+        begin = pieces.pop().begin
+        end = begin + len(data[begin:].rstrip(BLANK))
+        if len(data) - end > min(end, AHEAD):
+            end = len(data)
+        if begin < end:
+            pieces.append(Piece(begin, end, None))
+    return pieces
 
 
 def _piece_at(data: bytes, at: int) -> Piece | None:

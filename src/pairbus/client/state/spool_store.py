@@ -8,9 +8,11 @@
 Names in their order are processes in theirs: the next begins later than all that are there, also if the clock
 was set back.
 
-1. A record is on the disk (fsync) before `append` returns. What a failed write leaves is cut off again. The
-   file that was written last stays open. That its name still leads to it is seen after each fsync: somebody
-   may have removed or replaced it, and then it is written by its name.
+1. A record is on the disk (synced) before `keep` returns. What a failed write leaves is cut off again. The
+   file that was written last stays open. That its name still leads to it is seen after each sync: somebody
+   may have removed or replaced it. Then, and whatever else is wrong with it, it is written by its name.
+   While it is open, it is longer than its records: what lies on the disk already is synced sooner than what
+   makes a file longer. See `spool_records`, rule 4.
 2. A file is read from its cursor on and deleted when all of it has been dealt with. The cursor is saved after
    the send: a crash between the two sends some records twice, with the same message ids, and loses none. So
    does a cursor that is damaged: its file is sent from the start.
@@ -35,10 +37,12 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from pairbus.pairing.names import path_key
+from pairbus.plumbing.file_names import Signpost
 from pairbus.plumbing.files import (
     SECRET,
     FileLock,
@@ -56,7 +60,7 @@ from pairbus.plumbing.files import (
 from pairbus.plumbing.wording import counted
 
 from .spool_aside import RefusedMessage, keep_damaged
-from .spool_records import Piece, SpoolCursor, SpoolRecord, framed, pieces_of
+from .spool_records import AHEAD, BLANK, Piece, SpoolCursor, SpoolRecord, framed, pieces_left, pieces_of
 
 log = logging.getLogger(__name__)
 # Read as a whole, and deleted as a whole: so much may lie on the disk beyond what is still to be sent.
@@ -77,6 +81,7 @@ class LineKey(NamedTuple):
     is_late: bool = False
 
     @classmethod
+    @lru_cache(maxsize=1024)  # whoever spools names the same few paths again and again
     def of(cls, path: str, *, is_late: bool = False) -> LineKey:
         """The line of a path, however that is written."""
         return cls(path_key(path), is_late)
@@ -184,8 +189,11 @@ class SpoolStore:
 
     def append(self, key: LineKey, records: list[SpoolRecord]) -> None:
         """Keep records of a line; they are on the disk when this returns."""
+        self.keep(key, b"".join(map(framed, records)), sum(record.messages for record in records))
+
+    def keep(self, key: LineKey, data: bytes, messages: int) -> None:
+        """The same, for records that are framed already."""
         line = self._lines.get(key) or _Line(self._next_line)
-        data = b"".join(map(framed, records))
         if line.files and line.files[-1].size < _FILE_BYTES:
             file = line.files[-1]
             self._extend(file, data)
@@ -195,7 +203,7 @@ class SpoolStore:
             line.files.append(file)
             line.next_file += 1
         file.size += len(data)
-        file.messages += sum(record.messages for record in records)
+        file.messages += messages
         if key not in self._lines:
             self._lines[key] = line
             self._next_line += 1
@@ -212,23 +220,29 @@ class SpoolStore:
             raise
 
     def _extend(self, file: _File, data: bytes) -> None:
-        opened, is_written = self._opened, False
+        opened, is_kept = self._opened, False
         try:
-            is_written = opened is not None and opened.extend(file.path, data, at=file.size)
+            with suppress(OSError):  # it is told below, if that fails as well
+                is_kept = opened is not None and opened.path is file.path and opened.extend(data)
         finally:
-            if not is_written:
+            if not is_kept:
                 self._shut()
-        if not is_written:
+        if not is_kept:
             self._write(file.path, data, at=file.size)
 
     def _write(self, path: Path, data: bytes, *, at: int) -> None:
         self._shut()
-        self._opened = _OpenFile(path, _write(path, data, at=at))
+        self._opened = _OpenFile(path, at=at)
+        try:
+            self._opened.write(data)
+        except BaseException:
+            self._shut()
+            raise
 
     def _shut(self) -> None:
         opened, self._opened = self._opened, None
         if opened is not None:
-            os.close(opened.descriptor)
+            opened.close()
 
     def _delete(self, file: _File) -> None:
         if self._opened is not None and self._opened.path is file.path:
@@ -385,11 +399,12 @@ class SpoolStore:
         named = _FILE.fullmatch(path.name)
         number, place = (int(named["line"]), int(named["file"])) if named else (self._next_line, 0)
         data = path.read_bytes()
-        pieces = list(pieces_of(data))
-        file = _File(path, size=len(data), place=read_place(path.with_suffix(".cursor"), pieces))
+        pieces = pieces_left(data)
+        size = pieces[-1].end if pieces else 0
+        file = _File(path, size=size, place=read_place(path.with_suffix(".cursor"), pieces))
         if file.place.offset > file.size:
             log.error("%s has been cut off: it ends before the place up to which it was sent", path)
-        unsent = self._unsent(file, data)
+        unsent = self._unsent(file, data[:size])
         if not unsent:
             file.delete()
             return
@@ -501,54 +516,56 @@ def _sum(held: Iterable[Held]) -> Held:
 
 
 class _OpenFile:
-    """A file of which somebody has just written the end: to open it again takes as long as to write to it."""
+    """A file of which the end is being written: to open it again takes as long as to write to it."""
 
-    __slots__ = ("_identity", "_name", "descriptor", "path")
+    __slots__ = ("_begin", "_descriptor", "_end", "_room", "_signpost", "path")
 
-    def __init__(self, path: Path, descriptor: int) -> None:
+    def __init__(self, path: Path, *, at: int) -> None:
+        """Open it, or make it, to be written from a place on; what is behind that is cut off."""
         self.path = path
-        self.descriptor = descriptor
-        self._name = str(path)
-        status = os.fstat(descriptor)
-        self._identity = status.st_dev, status.st_ino
-
-    def extend(self, path: Path, data: bytes, *, at: int) -> bool:
-        """Write behind what is there, and have it on the disk; False if this is another file than that, or
-        not as long as it should be.
-        """
-        if path is not self.path:
-            return False
-        _write_synced(self.descriptor, data, at=at)
+        # Where our records begin and end, and where it ends itself.
+        self._begin = self._end = self._room = at
+        try:  # to ask for a new one where there is one costs a failure
+            self._descriptor = open_file(path, os.O_WRONLY | (0 if at else os.O_CREAT), SECRET)
+        except FileNotFoundError:  # somebody has removed it
+            self._descriptor = open_file(path, os.O_WRONLY | os.O_CREAT, SECRET)
         try:
-            found = os.stat(self._name)
-        except (FileNotFoundError, NotADirectoryError):
+            self._signpost = Signpost(str(path), self._descriptor)
+            if os.fstat(self._descriptor).st_size != at:
+                os.ftruncate(self._descriptor, at)
+            os.lseek(self._descriptor, at, os.SEEK_SET)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def write(self, data: bytes) -> None:
+        """Have this on the disk, behind what is kept."""
+        self._end = self._put(data, 0)
+
+    def extend(self, data: bytes) -> bool:
+        """The same, with room for as much again as has come, where there is none left. False if the file is
+        not what its name leads to, or not as long as it should be.
+        """
+        end = self._end + len(data)
+        ahead = 0 if end <= self._room else max(0, min(self._end - self._begin, AHEAD, _FILE_BYTES - end))
+        self._put(data, ahead)
+        if not self._signpost.leads_to(self._room):
             return False
-        return (found.st_dev, found.st_ino) == self._identity and found.st_size == at + len(data)
+        self._end = end
+        return True
 
+    def _put(self, data: bytes, ahead: int) -> int:
+        end = self._end + len(data)
+        self._room = max(self._room, end + ahead)
+        write_all(self._descriptor, data + BLANK * ahead if ahead else data)
+        os.fdatasync(self._descriptor)
+        if ahead:
+            os.lseek(self._descriptor, end, os.SEEK_SET)
+        return end
 
-def _write(path: Path, data: bytes, *, at: int) -> int:
-    """Write at a place, and have it on the disk; what a failure leaves there is cut off. The descriptor."""
-    try:  # to ask for a new one where there is one costs a failure
-        descriptor = open_file(path, os.O_WRONLY | (0 if at else os.O_CREAT), SECRET)
-    except FileNotFoundError:  # somebody has removed it
-        descriptor = open_file(path, os.O_WRONLY | os.O_CREAT, SECRET)
-    try:
-        # Only what is there, for a file system has work with it though nothing changes.
-        if os.fstat(descriptor).st_size != at:
-            os.ftruncate(descriptor, at)
-        os.lseek(descriptor, at, os.SEEK_SET)
-        _write_synced(descriptor, data, at=at)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _write_synced(descriptor: int, data: bytes, *, at: int) -> None:
-    try:
-        write_all(descriptor, data)
-        os.fsync(descriptor)
-    except OSError:
-        with suppress(OSError):  # the first error is the one to tell
-            os.ftruncate(descriptor, at)
-        raise
+    def close(self) -> None:
+        """Cut off what is not kept, and let go of it."""
+        if self._room > self._end:
+            with suppress(OSError):  # it is put aside by whoever reads it
+                os.ftruncate(self._descriptor, self._end)
+        os.close(self._descriptor)

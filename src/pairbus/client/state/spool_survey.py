@@ -11,7 +11,7 @@ from typing import Any
 from pairbus.client.sending.message import message_id_of, session_of
 
 from .packing import UnreadableMessages, unpack
-from .spool_records import Piece, pieces_of
+from .spool_records import Piece, pieces_left
 from .spool_store import is_held, read_place, spool_files, store_directories
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def list_left(spool: Path) -> list[WaitingMessage]:
 
 
 def count_bytes_left(spool: Path) -> int:
-    """How large the files of these are: no file is read, and some of it may have been sent."""
+    """How large the files of these are: no file is read, and some of it may have been sent, or be blank."""
     return sum(map(_size_of, _files_left(spool)))
 
 
@@ -76,12 +76,12 @@ def _unreadable_in(file: Path, now: float) -> int:
         data, is_fresh = file.read_bytes(), now - file.stat().st_mtime < _FRESH
     except FileNotFoundError:  # all of it has been sent, a moment ago
         return 0
-    pieces = list(pieces_of(data))
+    pieces = pieces_left(data)
     begin = read_place(file.with_suffix(".cursor"), pieces).offset
     return sum(
         piece.end - max(piece.begin, begin)
         for piece in pieces
-        if piece.end > begin and not _is_whole(piece) and not (is_fresh and piece.end == len(data))
+        if piece.end > begin and not _is_whole(piece) and not (is_fresh and piece is pieces[-1])
     )
 
 
@@ -97,7 +97,7 @@ def _is_whole(piece: Piece) -> bool:
 
 def _waiting_in(file: Path) -> Iterator[WaitingMessage]:
     try:
-        pieces = list(pieces_of(file.read_bytes()))
+        pieces = pieces_left(file.read_bytes())
         place = read_place(file.with_suffix(".cursor"), pieces)
     except FileNotFoundError:  # all of it has been sent, a moment ago
         return
