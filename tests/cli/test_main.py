@@ -7,7 +7,9 @@ import logging
 import os
 import re
 import shlex
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -102,6 +104,20 @@ def test_interruption_has_the_code_that_shells_expect(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(entry.app, "main", fail)
     assert entry.main([]) == 130
+
+
+def test_an_interruption_while_modules_are_imported_is_no_news() -> None:
+    script = """
+import os, runpy, signal, sys
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+runpy.run_module("pairbus.cli", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
 
 
 def test_what_a_library_logs_of_an_interruption_is_no_news(

@@ -1,10 +1,22 @@
-"""`python -m pairbus.cli`: the command line without its installed script."""
+"""The command line as a program: the installed script, and `python -m pairbus.cli`."""
 
 from __future__ import annotations
 
+import signal
 import sys
 
-from .main import main
+
+def start() -> int:
+    """Run the command line of this process. Ctrl-C while modules are imported ends it in silence."""
+    is_heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # or a shell has it ignored
+    if is_heard:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from .main import main
+
+    if is_heard:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return main()
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(start())
