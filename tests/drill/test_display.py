@@ -117,6 +117,19 @@ def test_at_the_end_the_terminal_has_the_verdict_and_its_cursor() -> None:
     assert "cost 0.022 USD" in told
 
 
+def test_a_promise_that_was_kept_is_told_to_its_end_too() -> None:
+    """A figure beyond the promise, and why it counts as kept: with its end cut off it is a riddle."""
+    terminal = Terminal()
+    display = LiveDisplay(terminal)
+    result = make_result()
+    detail = "4.33 s, the longest of 2; the machine itself was late by 1.41 s at that time"
+    checks = [replace(one, passed=True, detail=detail) for one in result.checks[:1]]
+    display.end(replace(result, checks=tuple(checks)))
+    display.close()
+    told = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.written.getvalue())
+    assert detail in " ".join(told.split())
+
+
 def test_a_drill_that_is_broken_off_gives_the_cursor_back() -> None:
     terminal = Terminal()
     display = LiveDisplay(terminal)

@@ -43,14 +43,15 @@ def render_page(report: Report, *, now: float) -> str:
 
 def _head(report: Report, now: float) -> str:
     cards = [
-        ("in all", f"{write_money(report.total)} {escape(report.currency)}"),
-        ("operations, transfer, store", write_money(report.used)),
-        ("base charge", write_money(report.base)),
-        ("billed operations", f"{report.units:,}"),
-        ("in outages", write_money(sum((share.cost for share in report.by_outage), Decimal(0)))),
+        ("in all", report.total),
+        ("operations, transfer, store", report.used),
+        ("base charge", report.base),
+        ("in outages", sum((share.cost for share in report.by_outage), Decimal(0))),
     ]
+    told = [(name, f"{write_money(cost)} {escape(report.currency)}") for name, cost in cards]
+    told.append(("billed operations", f"{report.units:,}"))
     shown = "".join(
-        f'<div class="card"><b>{value}</b><span class="dim">{name}</span></div>' for name, value in cards
+        f'<div class="card"><b>{value}</b><span class="dim">{name}</span></div>' for name, value in told
     )
     return (
         "<h1>What it cost</h1>"
@@ -93,7 +94,7 @@ def _stages(report: Report) -> str:
     return (
         f"<h2>Where the money went, by stage</h2>{included}"
         + draw_bars(bars, "cost by stage")
-        + _table("stage", report.by_stage)
+        + _table("stage", report.by_stage, report.currency)
         + '<p class="dim">Derived: what the application\'s own receivers do is not recorded, and is reckoned '
         "from the messages that the primary took.</p>"
     )
@@ -111,7 +112,7 @@ def _entities(report: Report) -> str:
     return (
         "<h2>Where the money went, by entity</h2>"
         + draw_bars(bars, "cost by entity")
-        + _table("entity", first)
+        + _table("entity", first, report.currency)
         + more
     )
 
@@ -157,12 +158,12 @@ def _outages(report: Report) -> str:
     rows = []
     for one in report.outages:
         share = costs.get(one.name) or Share(name=one.name)
-        ends = "goes on" if one.ends is None else _moment(one.ends)
+        ends = "goes on" if one.ends is None else write_moment(one.ends)
         lasted = "" if one.ends is None else time_span(one.ends - one.begins)
         rows.append(
-            (one.pair, write_money(share.cost), _moment(one.begins), ends, lasted, f"{share.units:,}")
+            (one.pair, write_money(share.cost), write_moment(one.begins), ends, lasted, f"{share.units:,}")
         )
-    head = ("pair", "cost", "from", "until", "lasted", "operations")
+    head = ("pair", report.currency, "from (UTC)", "until", "lasted", "operations")
     return "<h2>Outages</h2>" + draw_table(head, rows, caption="outages")
 
 
@@ -183,7 +184,7 @@ def _alternatives(report: Report) -> str:
     rows = [(other.name, write_money(other.cost), other.note) for other in report.alternatives]
     rows.insert(0, ("this pair", write_money(report.total), "what was billed"))
     return "<h2>What other ways would have cost</h2>" + draw_table(
-        ("way", "cost", "what it is"), rows, caption="cost of other ways", style="told"
+        ("way", report.currency, "what it is"), rows, caption="cost of other ways", style="told"
     )
 
 
@@ -207,19 +208,20 @@ def _months(report: Report) -> str:
             one.month,
             write_money(one.total),
             write_money(one.operations_cost),
-            f"{one.units:,}",
             write_money(one.transfer_cost),
             write_money(one.store_cost),
             write_money(one.base),
             f"{one.hours:,}",
+            f"{one.units:,}",
         )
         for one in report.months
     ]
-    head = ("month", "cost", "operations", "billed", "transfer", "store", "base", "hours")
+    costs = ("operations", "transfer", "store", "base charge")
+    head = ("month", f"{report.currency} in all", *costs, "hours", "billed operations")
     return "<h2>Months</h2>" + draw_table(head, rows, caption="cost by month")
 
 
-def _table(what: str, shares: Sequence[Share]) -> str:
+def _table(what: str, shares: Sequence[Share], currency: str) -> str:
     rows = [
         (
             share.label,
@@ -232,7 +234,7 @@ def _table(what: str, shares: Sequence[Share]) -> str:
         for share in shares
     ]
     # The cost comes first: on a phone the others are a swipe away.
-    head = (what, "cost", "operations", "billed", "unknown", "bytes")
+    head = (what, currency, "operations", "billed", "unknown", "bytes")
     return draw_table(head, rows, caption=f"figures by {what}")
 
 

@@ -73,7 +73,7 @@ export function duration(seconds) {
 }
 
 export function bytes(value) {
-  const units = ["B", "KB", "MB", "GB"];
+  const units = ["B", "kB", "MB", "GB"];
   let size = value ?? 0, unit = 0;
   while (size >= 1000 && unit < units.length - 1) { size /= 1000; unit += 1; }
   return `${unit ? size.toFixed(1) : size} ${units[unit]}`;

@@ -222,8 +222,7 @@ def _verdict(result: DrillResult) -> Iterator[RenderableType]:
         told = Text(f"{sign} ", style=_VERDICTS[kind])
         told.append(f"{check.name}", style="default")
         told.append(f"  {check.detail}", style="dim not bold")
-        # What failed is told to its end; what did not takes one line.
-        yield Padding(_cut(told) if check.passed else told, (0, 0, 0, 2))
+        yield Padding(told, (0, 0, 0, 2))
     if told_figures := tell_figures(result):
         yield Text(told_figures, style="dim")
 
