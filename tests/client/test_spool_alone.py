@@ -26,6 +26,7 @@ from pairbus.client.state.packing import pack, unpack
 from pairbus.client.state.spool_records import SpoolRecord
 from pairbus.client.state.spool_store import LineKey, SpoolStore
 from pairbus.client.state.spool_survey import list_waiting
+from pairbus.clock import ManualClock
 from pairbus.pairing.errors import BacklogUnavailableError, MessageTooLargeForBacklog
 from pairbus.testing import ManualTimers
 from pairbus.timers import LoopTimers
@@ -281,7 +282,8 @@ async def test_what_fails_in_an_unexpected_way_is_told_to_all_who_wait(
 async def test_a_disk_that_takes_nothing_is_told_until_it_takes_something(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spool = Spool(tmp_path, limit=MIB)
+    clock = ManualClock()
+    spool = Spool(tmp_path, limit=MIB, clock=clock)
     await spool.append("orders", [text("1")])
 
     def fail(*_: object, **__: object) -> None:
@@ -300,6 +302,7 @@ async def test_a_disk_that_takes_nothing_is_told_until_it_takes_something(
     await spool.thread.run(lambda: None)
     assert (spool.warnings, spool.status().limit) == ([], MIB)
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=100))
+    clock.advance(1.1)
     await spool.append("orders", [text("3")])
     assert spool.status().limit == spool.status().bytes + 100
     await spool.close()

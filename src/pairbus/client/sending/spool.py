@@ -50,6 +50,8 @@ from .spool_lane import OnStay, Replay, SpooledMessage, SpoolLane
 
 log = logging.getLogger(__name__)
 _MOMENT = 1.0
+# So often at most the room on the disk is asked for: whoever waits for a write waits for that as well.
+_LOOK_EVERY = 1.0
 _NOTHING = Held()
 
 
@@ -318,12 +320,12 @@ class Spool:
                 trouble = error
                 for entry in mine:
                     entry.error = error
-        is_old = abs(self._clock.now() - self._looked_at) > _MOMENT
+        is_old = self._clock.monotonic() - self._looked_at > _LOOK_EVERY
         if is_old or (trouble, self._trouble) != (None, None):
             self._look_at_disk(trouble)
 
     def _look_at_disk(self, trouble: Exception | None) -> None:
-        self._looked_at = self._clock.now()
+        self._looked_at = self._clock.monotonic()
         self._trouble, self._room = (None, None) if trouble is None else (str(trouble), 0)
         if trouble is None:
             with suppress(OSError):  # whoever writes next is told
