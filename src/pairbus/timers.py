@@ -1,7 +1,5 @@
 """The one place from which the client takes its time, so that a test can put a clock of its own there."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable
@@ -33,3 +31,13 @@ class LoopTimers:
 
     def call_at(self, when: float, act: Callable[[], None]) -> asyncio.TimerHandle:
         return self._loop.call_at(when, act)
+
+
+async def sleep_by(timers: Timers, seconds: float) -> None:
+    """Sleep for so long, by these timers."""
+    over = asyncio.Event()
+    timer = timers.call_at(timers.now() + seconds, over.set)
+    try:
+        await over.wait()
+    finally:
+        timer.cancel()

@@ -39,7 +39,7 @@ from pairbus.sdk.administration import (
     describe_trouble,
     judge_trouble,
 )
-from pairbus.timers import LoopTimers, Timers
+from pairbus.timers import LoopTimers, Timers, sleep_by
 
 from .requests import OnRequest, list_extra, telling
 
@@ -192,7 +192,7 @@ class Provisioner:
             if report.state in ("ready", "not_permitted"):
                 return report
             # Early by up to a half, so that a fleet that started together does not ask together.
-            await _wait_until(timers.now() + pause * (1.0 - 0.5 * self._random()), timers)
+            await sleep_by(timers, pause * (1.0 - 0.5 * self._random()))
             pause = min(pause * 2.0, _LONGEST_PAUSE)
 
     async def _ask(self, entity: str, request: Awaitable[T]) -> T:
@@ -383,12 +383,3 @@ def _in_words(value: Any) -> str:
     if isinstance(value, timedelta):
         return f"{value.total_seconds():g} s"
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-async def _wait_until(when: float, timers: Timers) -> None:
-    reached = asyncio.Event()
-    timer = timers.call_at(when, reached.set)
-    try:
-        await reached.wait()
-    finally:
-        timer.cancel()

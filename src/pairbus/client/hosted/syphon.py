@@ -17,8 +17,6 @@
    does not wait for long: a place that cannot be reached stops no drain.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import uuid
@@ -46,7 +44,7 @@ from pairbus.pump.summary import PumpSummary
 from pairbus.pump.transport import Transport
 from pairbus.sdk.side import SdkSide
 from pairbus.stages import Role
-from pairbus.timers import Timers
+from pairbus.timers import Timers, sleep_by
 from pairbus.wire.meter import Meter
 
 from .transport import open_transport, pump_side
@@ -294,13 +292,8 @@ class HostedSyphon:
 
     async def _rest(self, timers: Timers) -> None:
         self._state = "resting"
-        rested = asyncio.Event()
         seconds = min(_LONGEST_REST, _FIRST_REST * 2 ** min(self._failures - 1, 16))
-        timer = timers.call_at(timers.now() + seconds, rested.set)
-        try:
-            await self._first_of(rested.wait(), self._stop.wait())
-        finally:
-            timer.cancel()
+        await self._first_of(sleep_by(timers, seconds), self._stop.wait())
         self._restarts += not self._stop.is_set()
 
     async def _first_of(self, *waits: Any) -> None:

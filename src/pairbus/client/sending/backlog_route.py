@@ -43,6 +43,7 @@ from pairbus.pairing.rotation import Rotation
 from pairbus.sdk.failures import describe
 from pairbus.sdk.privates import LinkLimits, link_limits
 from pairbus.sdk.side import SdkSender, SdkSide, WrittenSender
+from pairbus.timers import sleep_by
 
 from .calls import EntityCall
 from .link import SdkOperation, SendLink
@@ -548,7 +549,7 @@ class BacklogRoute:
         queues, limit = cycle(self.queues), min(_LOOK_LIMIT, self._options.send_timeout)
         try:
             while not self.rotation.usable(self._timers.now()):
-                await self._pause(self._look_pause)
+                await sleep_by(self._timers, self._look_pause)
                 self._look_pause = min(self._look_pause * 2, _LONGEST_LOOK)
                 queue = next(queues)
                 if await self._open(queue, Ticket(), limit, None) is Ending.DONE:
@@ -560,14 +561,6 @@ class BacklogRoute:
         self._tell_rotation(self._timers.now())
         if self.on_return is not None:
             self.on_return()
-
-    async def _pause(self, seconds: float) -> None:
-        over = asyncio.Event()
-        timer = self._timers.call_at(self._timers.now() + seconds, over.set)
-        try:
-            await over.wait()
-        finally:
-            timer.cancel()
 
     def _succeeded(self, queue: str, now: float) -> None:
         self._look_pause = _FIRST_LOOK
