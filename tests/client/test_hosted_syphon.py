@@ -204,9 +204,10 @@ async def test_a_pump_that_fails_is_replaced_after_a_rest(
     still: Scene, manual_timers: ManualTimers, tmp_path: Path
 ) -> None:
     """Where receipts cannot be written nothing is moved: it would be moved again and again."""
+    client = still.client(state_dir=tmp_path, **HOSTING)
+    assert client.pair.name, "it has checked its directory, and would refuse what comes now"
     obstacle = tmp_path / "records"
     obstacle.write_text("no directory")
-    client = still.client(state_dir=tmp_path, **HOSTING)
     await client.start()
     names = await fill(client, 5)
     await eventually(lambda: syphon_state(client) == "resting", what="the failure")
