@@ -4,8 +4,6 @@ Importing this package is cheap on purpose: what needs the Service Bus SDK is im
 what needs a web server or Spark lives in a subpackage that is imported by name.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import TYPE_CHECKING
 

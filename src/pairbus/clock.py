@@ -1,7 +1,5 @@
 """Time as an object, so that whoever needs it is given it and a test can move it by hand."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Protocol

@@ -1,7 +1,5 @@
 """The conditions by which AMQP and Service Bus say what went wrong: error codes of both sides, each once."""
 
-from __future__ import annotations
-
 # Conditions of the standard (part 2.8.15 - 2.8.18).
 INTERNAL_ERROR = "amqp:internal-error"
 NOT_FOUND = "amqp:not-found"

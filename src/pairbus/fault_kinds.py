@@ -9,8 +9,6 @@ Theory
 3. It is data and stands below the broker, so that the command line can show it without loading one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any

@@ -1,7 +1,5 @@
 """How Azure meters an operation: by started units of 64 KB, and never less than one."""
 
-from __future__ import annotations
-
 UNIT_BYTES = 64 * 1024
 #: Of a ping on the wire: each is as long as the others.
 PING_BYTES = 156

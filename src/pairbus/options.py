@@ -5,8 +5,6 @@ and one sentence that says what it does. Validation, error texts and the setting
 there, so that they cannot disagree; so is the schema of the configuration file. Durations are float seconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from enum import Enum

@@ -8,8 +8,6 @@
 4. A stage is done at one side, and what it carries goes one way: so it tells of bytes where they went.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Literal, Self, get_args

@@ -4,8 +4,6 @@ Error conditions have a module of their own, `conditions`. A guard test keeps bo
 other module, so that the two sides of a conversation cannot drift apart.
 """
 
-from __future__ import annotations
-
 # -- addresses
 DEAD_LETTER_QUEUE = "$DeadLetterQueue"
 TRANSFER_DEAD_LETTER_QUEUE = f"$Transfer/{DEAD_LETTER_QUEUE}"

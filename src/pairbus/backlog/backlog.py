@@ -1,7 +1,5 @@
 """The backlog of a pair as the syphon serves it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from pairbus.options import SendAvailabilityOptions

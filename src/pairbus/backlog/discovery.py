@@ -1,7 +1,5 @@
 """Which queues the backlog of a pair has, and what they hold."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass

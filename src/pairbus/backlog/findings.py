@@ -4,8 +4,6 @@ A *finding* is an error (the pair would not work) or a warning (it would, with a
 know of). Notes are neither: they say what was looked at.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """What a drain would do, told before anything moves."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal

@@ -6,8 +6,6 @@
 3. A side that cannot be reached does not stop the check of the other.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

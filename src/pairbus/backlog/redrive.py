@@ -6,8 +6,6 @@ that are not chosen are held until the end, or they would come again and again, 
 another one has locked, such as a redrive that was killed, does not come at all: a peek at the end finds it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

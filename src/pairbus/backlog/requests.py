@@ -1,7 +1,5 @@
 """Requests to the administration address of a secondary. Each is billed, so who keeps accounts is told."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 

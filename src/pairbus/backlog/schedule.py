@@ -9,8 +9,6 @@
 3. Premium has no credits; its units are the limit, which nobody can tell from outside.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from math import ceil, inf
 from typing import Any, Literal

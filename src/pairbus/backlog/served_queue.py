@@ -1,7 +1,5 @@
 """A backlog queue as it is handed from one process to another. Workers start with it: it imports nothing."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -3,8 +3,6 @@
 A peek locks nothing and shows messages in every state. It costs an operation a page.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 What a stretch of time holds is its title, which browsers show where the pointer rests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape

@@ -3,8 +3,6 @@
 What a mark stands for is its title, which browsers show where the pointer rests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape

@@ -1,7 +1,5 @@
 """What pages are made of besides charts: the frame of a page that needs nothing else, tables, legends."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from html import escape
 

@@ -8,8 +8,6 @@ Theory
 3. Ticks are round moments, few enough to be written side by side.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A shell asks with every press of a key, in the middle of a line: nothing here re
 something cannot be read there is nothing to offer, and no error.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from pathlib import Path

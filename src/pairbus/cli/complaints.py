@@ -5,8 +5,6 @@
 3. What nobody expected is a bug. It is raised again, and ends in a traceback.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

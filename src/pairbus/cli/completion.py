@@ -1,7 +1,5 @@
 """`pairbus completion`: the script by which a shell completes command lines."""
 
-from __future__ import annotations
-
 import click
 from click.shell_completion import get_completion_class
 

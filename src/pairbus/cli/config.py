@@ -5,8 +5,6 @@ them all. Longer texts are never quoted: someone may have put a connection strin
 each key means stands in `config_schema`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace

@@ -1,7 +1,5 @@
 """`pairbus config`: look a configuration file over, print its schema, and one to begin with."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Iterator, Sequence

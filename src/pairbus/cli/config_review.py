@@ -4,8 +4,6 @@ The mistakes of the file are the reader's. On top of them come the variables, fi
 file names, looked at on this machine and in this environment, with the very functions that commands use.
 """
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 cannot say what the reader knows (two delays that contradict each other) it allows more.
 """
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 from pairbus.options import TtlPolicy, describe_options

@@ -1,7 +1,5 @@
 """`pairbus cost`: what it will cost, before anybody sends a bill, and what it did."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """`pairbus counters`: the billable operations that a running broker has counted."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How a command ended, as whoever calls it can tell. 0 is done."""
 
-from __future__ import annotations
-
 #: The check found something.
 FOUND = 1
 #: The command line, the configuration or the installation is wrong: trying again does not help.

@@ -1,7 +1,5 @@
 """`pairbus fault`: make a running broker misbehave, see what it does wrong, and heal it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

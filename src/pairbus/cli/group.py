@@ -1,7 +1,5 @@
 """Groups of commands that know the nearest name, and examples at the end of the help."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable
 from typing import TypeVar

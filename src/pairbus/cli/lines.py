@@ -6,8 +6,6 @@
    there, at least one and at most `limit`: full batches from a file, from a slow source each line at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii

@@ -3,8 +3,6 @@
 The library logs an event as a short text, its facts in `extra={"fields": {…}}`; both formats show them.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

@@ -8,8 +8,6 @@
    behalf, is shown, and is not sent: the next namespace writes its own.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json

@@ -10,8 +10,6 @@ through the SDK.
 3. An import sends in the order of its lines, and keeps account of those that the namespace has confirmed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Numbers on the command line, refused, and shown in help, in words rather than in click's formulas."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Which price sheet a command reckons with and what a month may cost: named to it or in the configuration."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from pathlib import Path
 

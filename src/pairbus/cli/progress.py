@@ -1,7 +1,5 @@
 """One line about work that takes a while: on standard error, on a terminal, and taken away at the end."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -12,8 +12,6 @@
    What a library logs of it by itself, as that which speaks to Java does, with a traceback, is no news.
 """
 
-from __future__ import annotations
-
 import io
 import logging
 import os

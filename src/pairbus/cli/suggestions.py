@@ -1,7 +1,5 @@
 """Commands that a text suggests, completed so that they can be run as they are printed."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ say; colour only lets the eye find them. `NO_COLOR`, set to anything, turns it o
 What goes to a file or a pipe, JSON included, has none.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

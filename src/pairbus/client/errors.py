@@ -7,8 +7,6 @@ PairbusError
       └── SpoolFullError    it holds as much as it may
 """
 
-from __future__ import annotations
-
 from pairbus.errors import PairbusError
 
 

@@ -1,7 +1,5 @@
 """Receivers are the SDK's: their keywords, in types, and the SDK's synchronous client that hands them out."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable

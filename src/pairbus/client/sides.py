@@ -9,8 +9,6 @@
    syphon the primary goes on sending.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass

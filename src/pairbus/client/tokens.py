@@ -1,7 +1,5 @@
 """Where our own AMQP gets tokens from, for what the SDK's client was given: a string, a key, a credential."""
 
-from __future__ import annotations
-
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 
 from pairbus.sdk.side import SdkSide

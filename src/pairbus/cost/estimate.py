@@ -21,8 +21,6 @@ Rules
    its lease; a pump writes receipts a few times a second, each time for some hundred messages.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """A report as one HTML page that needs nothing else: no network, no script, no other file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal

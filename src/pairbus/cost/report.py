@@ -1,7 +1,5 @@
 """A report: the lines of a bill summed up in the ways that people ask for, whoever has done the summing."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace

@@ -1,7 +1,5 @@
 """The price sheet: read from TOML, checked, and never part of the code."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation

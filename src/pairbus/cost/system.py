@@ -1,7 +1,5 @@
 """The system that is to be paid for, in the words of whoever runs it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 

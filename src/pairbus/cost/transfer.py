@@ -1,7 +1,5 @@
 """Bytes by region and direction, as a network sees them. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

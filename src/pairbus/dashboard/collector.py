@@ -4,8 +4,6 @@ It lives on one event loop. Each source is looked at by a task of its own; a pic
 they said last, at most so often.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import logging

@@ -3,8 +3,6 @@
 Each is what a command of `pairbus` does, through the same interface; nothing here can do more than that.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping

@@ -9,8 +9,6 @@
 4. The page may load nothing but its own files: no inline script, no third party, no frame around it.
 """
 
-from __future__ import annotations
-
 import hmac
 from collections.abc import Iterable
 from urllib.parse import urlsplit

@@ -10,8 +10,6 @@
    the last one on record, also across a restart: what happened while nobody looked shows as one change.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

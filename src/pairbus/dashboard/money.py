@@ -11,8 +11,6 @@
 5. A budget is for a month: what is older counts for outages alone, which may go on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal

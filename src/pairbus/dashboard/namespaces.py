@@ -3,8 +3,6 @@
 Connection strings come out of the ready file and go nowhere: what is told of a namespace has no key in it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections import Counter

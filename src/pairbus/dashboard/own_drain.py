@@ -4,8 +4,6 @@ It is a syphon like any other, with its lease, its receipts and its leash, that 
 or holds only what has to wait; with a path, when that path's messages are moved.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """From what sources said to what a page shows. Pure: readings in, plain values for JSON out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

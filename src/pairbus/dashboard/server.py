@@ -1,7 +1,5 @@
 """Serves a dashboard until it is told to end."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import signal

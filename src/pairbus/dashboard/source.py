@@ -6,8 +6,6 @@
    one is begun: a disk that is gone costs one thread, not one a second.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """What a dashboard looks at: pairs, and the embedded namespaces of a broker."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal

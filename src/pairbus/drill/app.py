@@ -5,8 +5,6 @@ that neither of them has. The order of its lines is the order of its sends, by w
 judged.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shlex

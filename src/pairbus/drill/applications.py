@@ -1,7 +1,5 @@
 """Who sends in a drill, as the conductor sees it: producers of our own, or the user's application."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

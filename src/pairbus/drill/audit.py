@@ -13,8 +13,6 @@ Rules
    or by one backlog queue. Between two ways it is promised by `ordering="session"` alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The bill of a drill: the ledger of clients and syphon, priced, in the form of the result."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from pathlib import Path
 

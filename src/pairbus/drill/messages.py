@@ -1,7 +1,5 @@
 """What a drill knows of single messages: those that were sent, that arrived, and that lie somewhere."""
 
-from __future__ import annotations
-
 import zlib
 from dataclasses import dataclass
 from typing import Literal

@@ -5,8 +5,6 @@ The plan is fixed in advance: the n-th message of an entity is due at a certain 
 up catches up, so that a drill always sends the same messages.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -8,8 +8,6 @@ It asks for messages ahead of its receives (`prefetch_count`). Without that the 
 while it completes a message, and the next one of a session overtakes it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

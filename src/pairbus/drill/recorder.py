@@ -3,8 +3,6 @@
 It lives on the event loop of the drill. Times are seconds since the drill began.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """What is left when a drill is over: what lies in queues and dead letters, and what clients recorded."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path

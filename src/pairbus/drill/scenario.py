@@ -3,8 +3,6 @@
 What is not of that form is refused with the place and the nearest name.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from importlib.resources import files
 from pathlib import Path

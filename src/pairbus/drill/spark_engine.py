@@ -5,8 +5,6 @@ know by their environment, and it is waited for when the drain begins. All that 
 one thread.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Puts the result of a drill together from what was recorded and what was found."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """A receiver link to a session, which holds the session's lock."""
 
-from __future__ import annotations
-
 from typing import Self
 
 from pairbus import words

@@ -4,8 +4,6 @@ The class is a dataclass or a `TypedDict` with fields of plain types. `Annotated
 `Annotated[Moment, "when it was sent"]`.
 """
 
-from __future__ import annotations
-
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -12,8 +12,6 @@
 6. The head is put under a name with its time, then the one before is deleted. Of several the newest counts.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -6,8 +6,6 @@
    between has some rows twice, and one that finds an object gone begins again.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence

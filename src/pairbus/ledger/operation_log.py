@@ -11,8 +11,6 @@
    word, a handful, are told by nobody.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import threading

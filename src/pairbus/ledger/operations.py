@@ -12,8 +12,6 @@
 6. A line is bad once, however often it stands in its segment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter

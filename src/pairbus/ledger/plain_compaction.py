@@ -12,8 +12,6 @@
    What comes of it is kept in memory, and nobody sees it.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

@@ -7,8 +7,6 @@ A row may be written twice, if the process dies between the receipt and the comp
 have the same operation id, so that whoever reads receipts keeps one of them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from json.encoder import encode_basestring_ascii as _quote

@@ -25,8 +25,6 @@
 The rules are arithmetic alone, so that the same lines reckon with numbers and with the columns of a table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Reading beside others who replace what is read: anew, as often as they did, at last with them kept out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path

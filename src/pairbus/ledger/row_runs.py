@@ -9,8 +9,6 @@
    (`operations-since-2026-10`). A row that was written about then may be of either month.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

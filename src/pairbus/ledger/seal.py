@@ -3,8 +3,6 @@
 Everything counts, spaces too: what is not written in the one way to write an object is no sealed file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

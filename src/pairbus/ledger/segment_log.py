@@ -13,8 +13,6 @@ the kernel has too much to bring to the disk: then those of the next time are th
 others only had the processor, and on a busy machine all would go to the thread.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

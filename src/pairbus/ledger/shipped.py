@@ -1,7 +1,5 @@
 """The sign that records of a directory are brought to another place, so that those in it are not all."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pairbus.plumbing.files import publish, read_file

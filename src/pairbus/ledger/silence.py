@@ -4,8 +4,6 @@ A head has the time of its host. By a clock that is ahead of ours, a host that h
 for as long as that. So what is told of a time to come counts as silence too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from .chain import NOBODY, ChainHead, HeadFile, moment

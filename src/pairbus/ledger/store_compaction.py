@@ -12,8 +12,6 @@
    not spoken of; see rule 3 of `generation`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple

@@ -34,8 +34,6 @@ Theory of operation
 8. A user's property with one of these names is refused always, in any spelling of upper and lower case.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -15,8 +15,6 @@ The first three tell of something remote; the others of the caller's input or en
 values, never exceptions or messages, so that each error survives pickle and shows no secret.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from pairbus.errors import ConfigurationError, PairbusError

@@ -21,8 +21,6 @@ Theory of operation
    before us, the names are right and it is an outage. Otherwise it is raised.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NamedTuple

@@ -11,8 +11,6 @@
    anything is sent: each message stands in one group, in order, or is named as too large.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -45,8 +45,6 @@ Theory of operation
    that is an outage.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import Enum

@@ -13,8 +13,6 @@ rules, in this order:
 Names are lower-cased, since host names and paths are case-insensitive.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -10,8 +10,6 @@
    `BacklogUnavailableError`. The error says when the next one returns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ ever gives out; cancelling it is refused here, before the primary is asked, wher
 another message.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from .errors import ScheduledInBacklogError

@@ -4,8 +4,6 @@ The client library counts in a registry of its own, which would count all of it 
 times as long to write it: ten thousand entities have two hundred thousand samples.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

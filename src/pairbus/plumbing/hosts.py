@@ -1,7 +1,5 @@
 """Hosts: which names are numbers or lead back to this machine, and why one was not reached."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import ssl

@@ -1,7 +1,5 @@
 """Text that should be JSON, from files and peers that anybody may have written."""
 
-from __future__ import annotations
-
 import json
 from types import NoneType
 from typing import Any

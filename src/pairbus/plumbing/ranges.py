@@ -1,7 +1,5 @@
 """Whole numbers as ranges."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 

@@ -9,8 +9,6 @@
    like one before it is called.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import threading

@@ -1,7 +1,5 @@
 """Tasks and events of asyncio, as all who wait for them or end them need it, and ends of several steps."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable

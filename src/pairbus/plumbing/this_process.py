@@ -3,8 +3,6 @@
 The system is asked once, and again in a child after a fork: to ask it each time is a system call a send.
 """
 
-from __future__ import annotations
-
 import os
 
 

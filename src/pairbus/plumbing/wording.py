@@ -1,7 +1,5 @@
 """Counts, times and money as people read them: the same on the terminal and on every page."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from decimal import Decimal
 

@@ -4,8 +4,6 @@ The SDK's clients always ask for https. An embedded namespace on the loopback an
 port, so that nobody has to trust its certificate first; every other one is asked over TLS.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping

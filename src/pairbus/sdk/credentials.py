@@ -5,8 +5,6 @@ credential the application has. Keys and signatures, which the SDK takes everywh
 credential is its owner's: nothing here closes it.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Entities through the official administration client, as plain values; its errors say what to mend."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence

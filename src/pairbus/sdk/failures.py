@@ -1,7 +1,5 @@
 """What an exception of the SDK tells, in the words of the rules: see `pairbus.pairing.failures`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -8,8 +8,6 @@
    client that fails over for hours would run out of sockets.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """Sessions emptied through the SDK, which alone of our two ways to receive speaks of them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ every link of every entity connects again and again, that alone can starve those
 here trusts what the SDK's own would trust.
 """
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Mapping
 from functools import cache

@@ -7,8 +7,6 @@ A drain in a program:
     Syphon(spark, PumpPair.from_env("CONTOSO", "CONTOSO_DR"), state="state").run(once=True)
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from pairbus.lazy import on_first_use

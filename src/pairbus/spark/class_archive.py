@@ -13,8 +13,6 @@ keep them in a file that the next start maps into its memory ("class data sharin
    failed once is not tried again for that Java and Spark.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os

@@ -3,8 +3,6 @@
 Which queues there are, who may pump and what is told is the syphon's; the leash holds all pumps alike.
 """
 
-from __future__ import annotations
-
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """What an endless run does now and then. A chore that fails is told and tried again, and ends nothing."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

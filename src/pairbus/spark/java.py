@@ -1,7 +1,5 @@
 """The Java that Spark runs on: found, and new enough."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -3,8 +3,6 @@
 They are kept on a thread of their own: whatever the driver waits for, they are renewed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

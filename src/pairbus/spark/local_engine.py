@@ -4,8 +4,6 @@ It is there at once, and needs no Java. The leash, the receipts and the epochs a
 is missing is other machines. Receipts are put into tables when there are many, see `ledger.plain_compaction`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path

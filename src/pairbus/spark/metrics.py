@@ -1,7 +1,5 @@
 """A running syphon as Prometheus metrics; they are asked of it when somebody looks."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ belongs to a killed syphon, and is shown with its age. In a store each status is
 in its name, put every half minute by a thread, which then deletes the one before.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -1,7 +1,5 @@
 """What a Spark task does that looks at backlog queues. It imports little: workers start with it."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Sequence

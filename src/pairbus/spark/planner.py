@@ -4,8 +4,6 @@ It touches no queue. Whether there is another epoch, how long it lasts and which
 the driver by the leash. So Spark may ask it as often as it likes, and may plan an epoch anew after a crash.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any

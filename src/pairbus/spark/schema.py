@@ -1,7 +1,5 @@
 """Columns of the ledger's rows, and their files, in Spark's words."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

@@ -8,8 +8,6 @@
 3. Every row has the day, in UTC, that it is of.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterator

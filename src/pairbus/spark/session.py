@@ -28,8 +28,6 @@ Theory of operation
    there, so that we look first.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import shutil

@@ -11,8 +11,6 @@
 5. A shard whose leash is cut gives back what it has and fails, so that it is tried again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -7,8 +7,6 @@
    libraries that start threads when they are imported, such as pyarrow, are left to the workers.
 """
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from importlib.machinery import PathFinder

@@ -1,7 +1,5 @@
 """Errors of record stores."""
 
-from __future__ import annotations
-
 from pairbus.errors import UnreachableError
 
 

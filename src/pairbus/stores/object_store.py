@@ -13,8 +13,6 @@
 6. Errors show no query of a URL, which may hold a signature, and nothing of the environment.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import re

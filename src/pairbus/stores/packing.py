@@ -4,8 +4,6 @@ Receipts have the same words in each row: packed they are a tenth or less, for h
 store takes them sooner. Other tools know the suffix, too.
 """
 
-from __future__ import annotations
-
 PACKED = ".zst"
 #: What is larger is not to be packed. No more is unpacked either: a small object can hold gigabytes.
 MOST_PACKED = 64 * 1024**2

@@ -1,7 +1,5 @@
 """Parquet files by `pyarrow`, without Spark."""
 
-from __future__ import annotations
-
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

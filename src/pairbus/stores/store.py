@@ -8,8 +8,6 @@
    cannot be reached raises an OSError.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path

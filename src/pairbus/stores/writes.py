@@ -3,8 +3,6 @@
 What is written below any path of a bucket counts for the bucket: whoever asks first is told of all of it.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Time in the hand of a test: timers of a paired client, and a clock that brokers follow at once."""
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 import itertools

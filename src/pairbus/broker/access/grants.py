@@ -8,8 +8,6 @@ belongs to the same entity below it, compared segment by segment and without reg
 entity of its own.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable

@@ -12,8 +12,6 @@ Theory of operation:
 5. Time is an argument. A grant ends at its `expires_at`, which is infinite after SASL PLAIN.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """What a request's target names: an entity, a list of them, or the namespace."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from enum import Enum

@@ -5,8 +5,6 @@ tell some refusals apart by a sub-code in the text (40901 and 40301 mean more th
 begins with the plain one of its status.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The ATOM documents of the API: an entry, a feed of entries, and the error that stands in for either."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode

@@ -5,8 +5,6 @@ are left out are made, as Azure does; times that are left out stay so. A rule ha
 signs tokens, for its entity and what belongs to that alone.
 """
 
-from __future__ import annotations
-
 import json
 from functools import lru_cache
 from typing import Final

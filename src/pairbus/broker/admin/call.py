@@ -1,7 +1,5 @@
 """One request on its way through the API, with what every resource asks of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar

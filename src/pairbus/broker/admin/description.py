@@ -1,7 +1,5 @@
 """Descriptions of queues, topics and subscriptions: their settings, and what they are doing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from pairbus.broker.engine.queue import MessageQueue

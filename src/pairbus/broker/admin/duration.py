@@ -3,8 +3,6 @@
 The last is the longest duration that .NET knows, and stands for "for ever" throughout the API.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 

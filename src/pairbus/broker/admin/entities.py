@@ -1,7 +1,5 @@
 """Queues and topics, which share one space of names."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar

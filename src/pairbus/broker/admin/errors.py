@@ -6,8 +6,6 @@ PairbusError
       ManageMissing      401: one without the Manage claim
 """
 
-from __future__ import annotations
-
 from pairbus.errors import PairbusError
 
 

@@ -1,7 +1,5 @@
 """A request and its answer, free of any transport."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field

@@ -13,8 +13,6 @@
    away for `linger` seconds (a reset on unread bytes could overtake the answer), then it closes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

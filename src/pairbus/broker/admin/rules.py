@@ -1,7 +1,5 @@
 """Rules of subscriptions, between the engine's dataclasses and `RuleDescription`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """How single settings are read and written as text; the ValueError of a reader says what would be right."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ One table names every setting: its element, its field, and its kind of value. El
 name are ignored, as Azure ignores them: clients send back whole descriptions, counts and times included.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Subscriptions of a topic, and their rules."""
 
-from __future__ import annotations
-
 from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.settings import SubscriptionSettings
 from pairbus.broker.engine.subscription import Subscription

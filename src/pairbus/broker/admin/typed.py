@@ -4,8 +4,6 @@ Each XML Schema type has a Python value that goes back to the same type; types t
 does not are written as their nearest neighbour, so that a rule that was made over AMQP can be listed.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import uuid

@@ -4,8 +4,6 @@ The order of the checks: each message fits and has what the entity needs; all to
 room. Whether the entity takes messages at all is its own to say, before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -6,8 +6,6 @@ a place to stop for a moment. Whether anybody makes use of it is no concern of t
 does). Whatever is decided meanwhile waits: to the work it looks as if nothing had happened in between.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import TypeVar

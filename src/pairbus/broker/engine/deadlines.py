@@ -8,8 +8,6 @@
    owner may be woken up to a second too early, never too late, and once for each second at most.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from heapq import heapify, heappop, heappush

@@ -6,8 +6,6 @@ that form alone: a receiver that is given what the sender wrote fails, each time
 .NET has no room for stays as it came.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

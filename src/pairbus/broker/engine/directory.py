@@ -4,8 +4,6 @@ Every path that a client may name is a key, so that finding one is one look, how
 and whatever suffix it has.
 """
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 from .entity import Entity

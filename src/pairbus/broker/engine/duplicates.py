@@ -5,8 +5,6 @@ time, and a store hears of it with one event, however many they were. All of the
 may last a week: there is as much room for them as for messages, and who finds none is refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from .breath import breathe

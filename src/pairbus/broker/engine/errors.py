@@ -8,8 +8,6 @@ The texts say what would be right, because the official SDKs show them to the ap
 functions make the refusals that are raised in more than one place, so that each is worded once.
 """
 
-from __future__ import annotations
-
 from pairbus import conditions
 from pairbus.errors import PairbusError
 

@@ -4,8 +4,6 @@ A message leaves for the dead letters with its number and its time of enqueueing
 record is made before the message is taken out: if it cannot be made, the message is where it was.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Protocol
 

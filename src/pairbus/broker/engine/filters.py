@@ -4,8 +4,6 @@ A filter is a frozen value: it can be compared, pickled, and turned into a plain
 A wrong one cannot be made: its constructor refuses with the condition that the service has for bad arguments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeAlias

@@ -4,8 +4,6 @@ A lock has a token, which is all that a receiver has to show. A message of a ses
 is held as long as its session is.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby

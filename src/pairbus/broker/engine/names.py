@@ -4,8 +4,6 @@ Paths are compared without regard to case, and keep the spelling that they were 
 topic may have slashes in its name, but not the word that stands before the name of a subscription.
 """
 
-from __future__ import annotations
-
 import re
 from urllib.parse import unquote
 

@@ -15,8 +15,6 @@ Theory of operation:
 7. An entity kept across turns may be deleted meanwhile: it then refuses everything as not found.
 """
 
-from __future__ import annotations
-
 import random
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence

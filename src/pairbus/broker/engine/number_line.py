@@ -6,8 +6,6 @@ number, which the caller passes over; when more than half of a line is stale, th
 swept.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush, merge

@@ -6,8 +6,6 @@
    that a store has loaded for this.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

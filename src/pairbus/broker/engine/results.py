@@ -1,7 +1,5 @@
 """What a queue hands out, and what it tells of itself."""
 
-from __future__ import annotations
-
 import uuid
 from typing import NamedTuple
 

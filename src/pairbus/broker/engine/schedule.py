@@ -1,7 +1,5 @@
 """Messages that wait for their time. A number names each of them until then."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from .deadlines import Deadlines

@@ -8,8 +8,6 @@
    expires they go back with a delivery counted; when it is released, without.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator

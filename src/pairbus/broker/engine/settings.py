@@ -4,8 +4,6 @@ Fields carry the names of the official Python administration client. Durations a
 for ever.
 """
 
-from __future__ import annotations
-
 import enum
 import math
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The messages that one entity holds, whatever their state: by number, by session, and the room they take."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from .breath import breathe

@@ -6,8 +6,6 @@
    A locked message outlives its expiry until the lock ends; a deferred one until somebody asks for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final

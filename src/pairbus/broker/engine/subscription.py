@@ -4,8 +4,6 @@ A message gets in if any rule matches. All matching rules without an action make
 matching rule with an action makes a copy of its own, changed by the action.
 """
 
-from __future__ import annotations
-
 from .breath import breathe
 from .context import Context, Space
 from .errors import EntityMissing, already_exists, not_allowed

@@ -4,8 +4,6 @@ Names are those of the service's message class, in any case. A message is filter
 topic, so what only a delivery has (lock token, locked until) is not among them.
 """
 
-from __future__ import annotations
-
 import datetime
 import uuid
 from collections.abc import Callable, Mapping

@@ -5,8 +5,6 @@ and removing one are dictionary accesses, and a walk from any number starts at i
 dropped: there is no garbage, and the sorted list of blocks is 256 times shorter than the queue.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from itertools import groupby

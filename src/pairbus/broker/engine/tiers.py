@@ -4,8 +4,6 @@ limits_of(Tier.PREMIUM)                          what Azure's Premium allows and
 limits_of(Tier.STANDARD, Strictness.RELAXED)     the same with short locks, windows and lives
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from enum import StrEnum
 

@@ -5,8 +5,6 @@ enqueued one. Only messages that wait for their time stay in the topic. All copi
 size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from .breath import breathe

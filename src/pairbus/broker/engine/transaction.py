@@ -6,8 +6,6 @@ message may come in, and whether each lock still holds. Only then is anything do
 nothing can be refused.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ different kinds do not compare at all. For the store a value becomes `{"type": â
 plain JSON and gives back the very type.
 """
 
-from __future__ import annotations
-
 import base64
 import datetime
 import math

@@ -4,8 +4,6 @@ Each rule is a line of a table: the setting, and the smallest and largest value 
 allow.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import TypeVar
 

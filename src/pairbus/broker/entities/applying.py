@@ -7,8 +7,6 @@
 4. What the namespace refuses is told with its reason, and everything else is done all the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial

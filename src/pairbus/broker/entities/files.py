@@ -4,8 +4,6 @@ A file that cannot be read when it has changed is told once for each change, and
 until it is mended. So is a namespace in it that is not here; what it says of others counts.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path

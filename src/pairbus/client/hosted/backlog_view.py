@@ -1,7 +1,5 @@
 """Looks through the backlog queues for sessions, by peeking; this needs the Listen claim."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

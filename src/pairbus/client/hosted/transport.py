@@ -4,8 +4,6 @@ Our own AMQP is used, unless the application has told the SDK to take another wa
 only the SDK knows: web sockets, a proxy, an address of its own.
 """
 
-from __future__ import annotations
-
 from azure.servicebus import TransportType
 
 from pairbus.client.tokens import tokens_of

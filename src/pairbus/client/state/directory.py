@@ -9,8 +9,6 @@ DIR/checkpoint/       the epoch of an endless syphon
 DIR/verdict.json      what `pairbus verify` found when it was last asked
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

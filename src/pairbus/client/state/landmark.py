@@ -5,8 +5,6 @@ again in the middle of an outage need not guess: its predecessor, which has reac
 somebody else had made for it, has left a mark, with the address, so that another address is not taken for it.
 """
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -6,8 +6,6 @@ maps of a message are written as they are read, only what is unusual is looked i
 nearly every one (a piece of data, an id, nothing else) is written in one step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Redirect records: what went to which backlog queue, so that a later check can name what is missing."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass

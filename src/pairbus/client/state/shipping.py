@@ -20,8 +20,6 @@
    would put the same object, which is empty for a moment while it is put.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """How a drill is shown while it runs: drawn on a terminal, or told line by line in a log."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """What a drill found in tables: every message by its fate, the checks, the bill, the options."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from html import escape

@@ -4,8 +4,6 @@ A state is told by the height of its bar and by a word beside its colour: health
 band, failed over a bar, faulted a hatched one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from pairbus.charts.time_axis import TimeAxis, draw_span, frame

@@ -4,8 +4,6 @@ The picture is redrawn in place, about four times a second and only when the dri
 It is never higher than the terminal: events give way first, then entities, those in trouble last.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO

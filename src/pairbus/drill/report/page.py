@@ -4,8 +4,6 @@ It has two readers. A manager reads the sentence, the figures and the time line;
 ids, the promises and the bill.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from html import escape

@@ -5,8 +5,6 @@ exactly what its time is worth, and all slots together get all there was, howeve
 lies in the backlog) is not spread: a slot shows the highest that was seen in it, so a peak never disappears.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A drill in a sentence and a few figures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The time line of a drill: phases, faults, states and amounts below each other, on one axis."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 

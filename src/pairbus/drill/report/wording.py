@@ -1,7 +1,5 @@
 """How a drill writes its numbers and names: the same on the page, on the terminal and in a log."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 from pairbus.plumbing.wording import write_money

@@ -3,8 +3,6 @@
 In a store a document is seen empty while it is replaced; who reads it then has nothing new.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The ends of a leash of either kind, by the place where it is."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 

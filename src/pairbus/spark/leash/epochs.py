@@ -11,8 +11,6 @@
    because an executor was lost. It gets a short turn of its own, or its queues would never be served.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil

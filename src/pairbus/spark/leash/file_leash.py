@@ -15,8 +15,6 @@
 5. Commands to a running syphon come from the driver's own machine, by its socket as ever.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import secrets

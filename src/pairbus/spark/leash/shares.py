@@ -7,8 +7,6 @@
 3. What a pump had is free when it has ended.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from typing import Generic, TypeVar
 

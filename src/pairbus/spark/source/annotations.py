@@ -5,8 +5,6 @@ four numbers change and nothing else. A layout is read entry by entry once; what
 the same places means the same, and its numbers are had by one call.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from itertools import chain

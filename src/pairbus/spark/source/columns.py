@@ -1,7 +1,5 @@
 """The columns of a message: name, type, and who sets it. docs/spark-source.md says what each tells."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -7,8 +7,6 @@ that were given out anew, since an entity was created again, by messages that ar
 message that another consumer has completed before is not seen.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

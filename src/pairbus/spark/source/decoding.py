@@ -11,8 +11,6 @@
    shown as it lies there, and `problem` says why.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields

@@ -8,8 +8,6 @@
 4. A row that no message can be made of is told with its reason, and is none of the others' concern.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple

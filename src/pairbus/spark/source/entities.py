@@ -1,7 +1,5 @@
 """Which entities are meant: names as they are, patterns by what the namespace lists."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """Rows that could not be sent, as Parquet with the column `error`; rule 4 of the writer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ by the name of an environment variable of the machines that read or write. What 
 the names of the options, and never with their values, since one may be a connection string in a wrong place.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ Both take *units*, each sent as a whole, and say what became of each. A pair cos
 the paired client is made of it, and does what that does in an outage, to the letter.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any, Protocol

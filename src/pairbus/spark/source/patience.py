@@ -1,7 +1,5 @@
 """A namespace that is busy or away is tried again for a while; what is wrong for good is told in words."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable

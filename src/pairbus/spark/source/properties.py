@@ -3,8 +3,6 @@
 Short texts, numbers and booleans, nearly all that there is, are read in place; the rest is decoded.
 """
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 

@@ -5,8 +5,6 @@ reaches to its end: such a one is cut by a look at a few bytes, and no object is
 through the scanner and is cut the same. So is a page whose messages have sections of the same lengths.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Sequence
 from itertools import repeat

@@ -1,7 +1,5 @@
 """The data source `servicebus`, by which Spark knows all this."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pyspark.sql.datasource import (

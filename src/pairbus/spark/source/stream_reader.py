@@ -15,8 +15,6 @@ Theory of operation
    `mode=consume` would remove them unread.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Coroutine, Sequence

@@ -19,8 +19,6 @@ compared, and cannot be written as CSV or by Spark Connect's older clients.
 | `list`, `map`, `array`, `described` | JSON, in which each value is `{"type": …, "value": …}` |
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import uuid

@@ -5,8 +5,6 @@ are joined by `+`. What has no result (other types, overflow, division of an int
 which is None: an expression must never fail because of what a message holds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias

@@ -4,8 +4,6 @@ An expression is at most `MAX_EXPRESSION` characters, so the lexer reads it whol
 position (counted from 1) and says how to mend the text, because the person who wrote it sees nothing else.
 """
 
-from __future__ import annotations
-
 import enum
 import math
 from dataclasses import dataclass

@@ -12,8 +12,6 @@ Rules:
    reads of the text.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import lru_cache

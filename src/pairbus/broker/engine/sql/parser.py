@@ -24,8 +24,6 @@ Rules:
 3. Nesting is limited, because each level costs the parser stack.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Final
