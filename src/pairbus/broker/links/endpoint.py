@@ -85,8 +85,8 @@ def whole_payload(event: TransferReceived) -> Blob:
     """What a message holds; DecodeError for one so large that its bytes were dropped as they came."""
     if event.dropped:
         raise DecodeError(
-            f"The message has {event.dropped} bytes, far more than the link allows. Send less at once, or "
-            "keep large bodies elsewhere and send where they are.",
+            f"The message has {event.dropped} bytes or more, above what the link allows. Send less at once, "
+            "or keep large bodies elsewhere and send where they are.",
             conditions.MESSAGE_SIZE_EXCEEDED,
         )
     return event.payload if event.view is None else event.view
