@@ -152,9 +152,13 @@ def _put_given(out: bytearray, section: AmqpMessageHeader | AmqpMessagePropertie
     if section is None:
         out += _NULL
         return
+    given = vars(section)
+    if [*given.values()].count(None) == len(given):
+        out += _NO_ENTRIES
+        return
     content, count = bytearray(), 0
-    for name, value in [entry for entry in vars(section).items() if entry[1] is not None]:
-        if name[:1] != "_":
+    for name, value in given.items():
+        if value is not None and name[:1] != "_":
             content += _key(name)
             _put(content, value)
             count += 2
