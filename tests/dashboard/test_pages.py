@@ -98,6 +98,24 @@ async def test_an_outage_from_beginning_to_end(broker: Broker, tmp_path: Path) -
         assert [one["new"] for one in found["pairs"][PAIR]["changes"] if one["path"] == "orders"] == changes
 
 
+async def test_clients_of_one_process_are_told_apart(broker: Broker, tmp_path: Path) -> None:
+    """In an order that stays: each writes its status when it likes."""
+    watched = watch(broker, tmp_path)
+    async with (
+        served(watched) as visitor,
+        open_client(broker, watched) as one,
+        open_client(broker, watched) as other,
+    ):
+        await send(one, "orders", ["o1"])
+        await send(other, "orders", ["o2"])
+        state = await seen(visitor, lambda found: len(pair_of(found)["clients"]) == 2)
+        first, second = (client["id"] for client in pair_of(state)["clients"])
+        assert second == f"{first}#2"
+        _, text = await visitor.ask("metrics")
+        samples = Counter(line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#"))
+        assert max(samples.values()) == 1
+
+
 async def test_one_path_only_and_redrive(broker: Broker, tmp_path: Path) -> None:
     watched = watch(broker, tmp_path)
     async with served(watched) as visitor, open_client(broker, watched, **STAYS) as client:

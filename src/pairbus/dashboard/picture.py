@@ -1,5 +1,6 @@
 """From what sources said to what a page shows. Pure: readings in, plain values for JSON out."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,14 +18,13 @@ Facts = dict[str, Any]
 def picture_pair(name: str, readings: Mapping[str, LastWord], *, own: Facts) -> Facts:
     """One pair. `own` tells of the drain that the dashboard itself runs."""
     pictures = _value(readings, "clients") or []
-    clients = [_client(one) for one in pictures]
     running = [one["status"] for one in pictures if not one["is_stale"]]
     waiting = _value(readings, "waiting") or {"paths": [], "dead": [], "is_partial": False}
     return {
         "name": name,
         "primary": _first(pictures, "primary"),
         "secondary": _first(pictures, "secondary"),
-        "clients": clients,
+        "clients": _clients(pictures),
         "entities": _entities(running),
         "backlog": _value(readings, "backlog"),
         "waiting": waiting,
@@ -44,6 +44,19 @@ def _value(readings: Mapping[str, LastWord], name: str) -> Any:
 
 def _first(pictures: Sequence[Facts], name: str) -> str | None:
     return next((str(one["status"][name]) for one in pictures), None)
+
+
+def _clients(pictures: Iterable[Facts]) -> list[Facts]:
+    """In an order that stays, each with an id of its own: a process may have several."""
+    found: list[Facts] = []
+    numbers: Counter[str] = Counter()
+    for one in sorted(pictures, key=lambda one: (one["is_stale"], one["host"], one["pid"], one["file"])):
+        client = _client(one)
+        numbers[name := client["id"]] += 1
+        if numbers[name] > 1:
+            client["id"] = f"{name}#{numbers[name]}"
+        found.append(client)
+    return found
 
 
 def _client(one: Facts) -> Facts:

@@ -206,6 +206,7 @@ class StatusFile(Observer):
 class ClientPicture:
     """What one client wrote of itself. `is_stale`: it has not for so long that it must be gone."""
 
+    file: str
     pid: int
     host: str
     written_at: float
@@ -222,7 +223,7 @@ def read_status_files(directory: Path, *, now: float) -> list[ClientPicture]:
 def unreadable_status_files(directory: Path) -> list[str]:
     """Names of status files that are there and cannot be read: damaged, no files, or of a newer version."""
     return [
-        path.name.encode("utf-8", "backslashreplace").decode()
+        _show_name(path)
         for path in entries_in(directory, "*.json")
         if not _read_picture(path, 0.0) and path.exists()
     ]
@@ -245,6 +246,10 @@ def _as_text(escape: re.Match[str]) -> str:
     return f"\\\\{escape[1]}" if escape[1] else escape[0]
 
 
+def _show_name(path: Path) -> str:
+    return path.name.encode("utf-8", "backslashreplace").decode()
+
+
 def _read_picture(path: Path, now: float) -> ClientPicture | None:
     try:
         seen = path.stat()
@@ -261,6 +266,7 @@ def _read_picture(path: Path, now: float) -> ClientPicture | None:
         written_at = seen.st_mtime
         age_limit = _PATIENCE * max(float(found["interval"]), 1.0)
         return ClientPicture(
+            file=_show_name(path),
             pid=int(found["pid"]),
             host=str(found["host"]),
             written_at=written_at,
