@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import json
 import logging
@@ -18,7 +19,7 @@ import pytest
 
 from pairbus.backlog.provisioner import ProvisioningReport
 from pairbus.client.state import status_file
-from pairbus.client.state.directory import default_state_dir, records_dir, status_dir
+from pairbus.client.state.directory import default_state_dir, records_dir, status_dir, try_directory
 from pairbus.client.state.status_file import StatusFile, read_status_files, unreadable_status_files
 from pairbus.client.status import PairStatus, to_json
 from pairbus.options import EntityState, StateChange
@@ -209,6 +210,15 @@ def test_the_state_directory_lies_below_that_of_the_user(
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert default_state_dir("contoso") == tmp_path / ".local" / "state" / "pairbus" / "contoso"
+
+
+def test_a_directory_that_takes_nothing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/records'"):
+        try_directory(tmp_path / "records", 1)
 
 
 def test_what_one_that_is_gone_had_not_shipped_waits_ever_longer(tmp_path: Path) -> None:

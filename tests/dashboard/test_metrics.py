@@ -519,7 +519,10 @@ def test_messages_that_are_stranded_are_in_the_headline(
     pair["waiting"] = {"paths": [{"path": "orders", "oldest": 10_000.0 - age}]}
     pair["drain"]["pumps"] = pumps
     pair["entities"] = [entity("orders", state, 9_000.0)]
-    assert [one["alert"] for one in headline([pair], budget=None, now=10_000.0)["said"]] == said
+    pair["drain"]["trouble"] = "No space left on device"  # of a drain that has failed
+    found = headline([pair], budget=None, now=10_000.0)["said"]
+    assert [one["alert"] for one in found] == said
+    assert all(one["why"] for one in found if one["alert"] == "NobodyDrains")
 
 
 @pytest.mark.parametrize("source", ["backlog", "waiting"])

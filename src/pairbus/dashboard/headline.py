@@ -120,7 +120,7 @@ def _stranded(pair: Facts, now: float) -> Iterable[Facts]:
     if active and (is_paused or not drain["pumps"]) and is_late and _BACKLOG.isdisjoint(_blind(pair, now)):
         waiting = counted(active, "message waits", "messages wait")
         reason = "the drain is paused" if is_paused else "nobody drains it"
-        yield _say("warn", f"{waiting} in the backlog, and {reason}", "NobodyDrains")
+        yield _say("warn", f"{waiting} in the backlog, and {reason}", "NobodyDrains", drain["trouble"])
     if longest is not None and oldest > _OLD:
         yield _say("warn", f"Messages for {_names([longest])} wait", "BacklogOld", since=since[longest])
 

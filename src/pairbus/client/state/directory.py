@@ -69,7 +69,11 @@ def _check_part(directory: Path, place: Path) -> None:
 def try_directory(directory: Path, size: int) -> None:
     """Make it, write so many bytes there that are gone at once, and raise the OSError that prevents it."""
     make_directory(directory, follows=True)
-    with tempfile.TemporaryFile(dir=directory) as file:
-        file.write(bytes(size))
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(bytes(size))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        error.filename = str(directory)  # of a descriptor the system has no name
+        raise
