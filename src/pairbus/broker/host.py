@@ -460,7 +460,6 @@ class NamespaceHost:
         except Exception:  # what it was to be told is true, but it alone goes without
             log.exception("a connection cannot be written to", extra={"fields": self._fields(peer)})
             peer.reset()
-        self.time.note_token(peer.access.next_expiry)
 
     def undo_half(self, error: Exception, noted: int) -> bool:
         """Refuse the turn if an unforeseen error may have left it half done; whether it was."""

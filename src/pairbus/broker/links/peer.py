@@ -560,6 +560,7 @@ class Peer(Direct):
         self.machine.trust()
         self.buffer = self.host.read_buffer
         self.answers.most_waiting = MOST_WAITING_BYTES
+        self.host.time.note_token(grant.expires_at)
         if self.access.add(grant, audience):
             self.detach_unauthorized(self.host.now())
 

@@ -109,13 +109,13 @@ class ReceivingEndpoint(LinkEndpoint):
         count, connection = self._host.counters.count_all, self._peer.name
         sizes = [len(event.payload) for event in events]
         self._host.uncommitted += sum(sizes)
-        for size in pings:
-            sizes.remove(size)
+        if pings:
+            for size in pings:
+                sizes.remove(size)
+            count(self.path, connection, kind=OperationKind.PING, sizes=pings)
         count(self.path, connection, kind=OperationKind.SEND, sizes=sizes)
-        count(self.path, connection, kind=OperationKind.PING, sizes=pings)
-        self.link.settle_all(
-            [event.delivery_id for event in events if not event.settled], ACCEPTED, joins=True
-        )
+        unsettled = [event.delivery_id for event in events if not event.settled]
+        self.link.settle_all(unsettled, ACCEPTED, joins=True)
         self.renew(SEND_CREDIT, len(events))
 
     def on_received(self, event: TransferReceived) -> None:
