@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import datetime
+from typing import Any
 
+import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
 
+from pairbus.amqp.events import ProtocolEvent
 from pairbus.broker.engine.settings import QueueSettings
+from pairbus.broker.links.peer import Peer
 
 from .bus import Bus, bodies, receive
 
@@ -44,6 +48,26 @@ async def test_peek_goes_on_where_it_stopped(aio_bus: Bus) -> None:
         assert bodies(await receiver.peek_messages(max_message_count=2)) == ["5"]
         assert bodies(await receiver.peek_messages(max_message_count=2)) == []
         assert bodies(await receiver.peek_messages(max_message_count=2, sequence_number=4)) == ["4", "5"]
+
+
+async def test_only_a_look_at_more_than_one_message_may_take_long(
+    aio_bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aio_bus.namespace.create_queue("orders")
+    await aio_bus.send("orders", "1", "2", "3")
+    done_at_length: list[object] = []
+    at_length = Peer.at_length
+
+    def note(peer: Peer, event: ProtocolEvent, *how: Any) -> None:
+        done_at_length.append(event)
+        at_length(peer, event, *how)
+
+    monkeypatch.setattr(Peer, "at_length", note)
+    async with aio_bus.client.get_queue_receiver("orders") as receiver:
+        assert bodies(await receiver.peek_messages(max_message_count=1, sequence_number=2)) == ["2"]
+        assert not done_at_length
+        assert bodies(await receiver.peek_messages(max_message_count=2, sequence_number=2)) == ["2", "3"]
+        assert len(done_at_length) == 1
 
 
 async def test_an_empty_queue_has_nothing_to_peek(aio_bus: Bus) -> None:
