@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from dataclasses import fields
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from .composites import encode_composite, put_any
 from .encoding import put_boolean, put_fields, put_map, put_string, put_ubyte, put_uint, put_ulong
@@ -32,8 +32,8 @@ _MEMO_SIZE = 512  # a peer that invents more shapes pays with slow frames, we wi
 _MEMO_BYTES = 200
 _MEMO_KINDS = (type(None), bool, int, str, tuple)
 
-memo: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-"""What is between the fields that differ: its place, the count of fields, the bytes; and its values."""
+memo: dict[tuple[Any, ...], tuple[tuple[Any, ...], ...]] = {}
+"""What is between the fields that differ, counts of fields and bytes; and its values."""
 
 
 class _Terminus:
@@ -64,22 +64,15 @@ class _Terminus:
                 return
         put_any(out, terminus)
 
-    def cut(self, data: bytes, p: int) -> tuple[_Cut, int] | None:
-        """The one at `p` and the place behind it; None if it has another shape."""
+    def cut(self, data: bytes, p: int) -> tuple[str, int, bytes, int] | None:
+        """Of the one at `p` the address, the count of fields, those behind the address, and the place behind
+        it; None if it has another shape.
+        """
         count, at, stop = _read_list(data, p + 3)
         if data[p : p + 3] != self.mark or not count or data[at] != 0xA1:
             return None
         rest = at + 2 + data[at + 1]
-        if rest > stop:
-            return None
-        return _Cut(data[at + 2 : rest].decode(), (self.kind, count, data[rest:stop])), stop
-
-
-class _Cut(NamedTuple):
-    """What differs in a terminus, and where the memo has the rest."""
-
-    address: str
-    key: tuple[type, int, bytes]
+        return (data[at + 2 : rest].decode(), count, data[rest:stop], stop) if rest <= stop else None
 
 
 _SOURCE, _TARGET = _Terminus(Source), _Terminus(Target)
@@ -124,7 +117,7 @@ def read_attach(data: bytes, start: int, end: int) -> Attach | None:
         return None
     try:
         return _read(data, start, end)
-    except (IndexError, struct.error, UnicodeDecodeError):
+    except (LookupError, struct.error, UnicodeDecodeError):
         return None
 
 
@@ -144,20 +137,20 @@ def _read(data: bytes, start: int, end: int) -> Attach | None:
         return None
     q = p
     for _ in range(3):  # role and modes
-        q += _FLAG_WIDTHS.get(data[q], end)
+        q += _FLAG_WIDTHS[data[q]]
     source = _SOURCE.cut(data, q)
-    target = _TARGET.cut(data, source[1]) if source is not None else None
-    if source is None or target is None or target[1] > end:
+    target = _TARGET.cut(data, source[3]) if source is not None else None
+    if source is None or target is None or target[3] > end:
         return None
-    keys = (Attach, 3, data[p:q]), source[0].key, target[0].key, (Attach, count, data[target[1] : end])
-    known = [memo.get(key) for key in keys]
-    if None in known:
+    key = count, data[p:q], *source[1:3], *target[1:3], data[target[3] : end]
+    known = memo.get(key)
+    if known is None:
         attach, reached = decode_performative(data, start, end)
         if reached == end:
-            _learn(keys, attach)
+            _learn(key, attach)
         return attach if reached == end else None
-    flags, of_source, of_target, rest = (some or () for some in known)
-    termini = Source(source[0].address, *of_source), Target(target[0].address, *of_target)
+    flags, of_source, of_target, rest = known
+    termini = Source(source[0], *of_source), Target(target[0], *of_target)
     fields: tuple[Any, ...] = (name, handle, *flags, *termini, *rest)
     return Attach(*fields)
 
@@ -171,15 +164,15 @@ def _read_list(data: bytes, p: int) -> tuple[int, int, int]:
     return 0, p, 0
 
 
-def _learn(keys: tuple[tuple[Any, ...], ...], attach: Attach) -> None:
+def _learn(key: tuple[Any, ...], attach: Attach) -> None:
     """Remember what these bytes mean, as far as nobody can change it."""
     fields = _values(attach)
     values = fields[2:5], _values(attach.source)[1:], _values(attach.target)[1:], fields[_BEFORE:]
-    if len(memo) + len(keys) > _MEMO_SIZE:
-        memo.clear()
-    for key, some in zip(keys, values, strict=True):
-        if len(key[2]) <= _MEMO_BYTES and all(isinstance(value, _MEMO_KINDS) for value in some):
-            memo[key] = some
+    is_short = sum(len(part) for part in key if isinstance(part, bytes)) <= _MEMO_BYTES
+    if is_short and all(isinstance(value, _MEMO_KINDS) for some in values for value in some):
+        if len(memo) >= _MEMO_SIZE:
+            memo.clear()
+        memo[key] = values
 
 
 def _values(composite: Any) -> tuple[Any, ...]:
