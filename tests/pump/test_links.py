@@ -15,7 +15,8 @@ from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import Side
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import Unit
-from pairbus.wire.links import SenderLink, Wave
+from pairbus.wire import links
+from pairbus.wire.links import ReceiverLink, SenderLink, Wave
 from pairbus.wire.requests import encode_ids
 from tests.waiting import PATIENCE, eventually
 
@@ -57,6 +58,36 @@ async def test_nobody_overtakes_those_who_wait_for_the_link_to_open(bench: Bench
         assert await destination.send([Unit([message(5)])]) == [None]
         assert await asyncio.gather(*early) == [[None]] * 5
     assert bench.ids("orders") == [f"m{number}" for number in range(6)]
+    await transport.close()
+
+
+async def test_what_there_is_comes_together_though_it_takes_several_reads(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "_MOMENT", PATIENCE)
+    (queue,) = bench.create("orders")
+    for first in range(0, 100, 10):
+        names = [f"{number}" for number in range(first, first + 10)]
+        bench.load(queue, [envelope("orders", name, body=bytes(10_000)) for name in names])
+    transport = open_transport(bench.pair().secondary.resolve(), PumpOptions())
+    source = transport.source(queue)
+    async with asyncio.timeout(PATIENCE):
+        assert len(await source.receive(1000, 0.0, at_once=True)) == 100
+        assert await source.receive(1000, 0.0, at_once=True) == []
+    await transport.close()
+
+
+async def test_what_has_come_is_not_kept_for_what_does_not(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A namespace that gives a part of what there is, and neither more nor the word that this was all."""
+    monkeypatch.setattr(links, "_MOMENT", 0.01)
+    monkeypatch.setattr(ReceiverLink, "on_flowed", lambda link, event: None)
+    (queue,) = bench.create("orders")
+    bench.load(queue, [envelope("orders", f"{number}") for number in range(3)])
+    transport = open_transport(bench.pair().secondary.resolve(), PumpOptions(send_timeout=PATIENCE))
+    async with asyncio.timeout(PATIENCE):
+        assert len(await transport.source(queue).receive(1000, 0.0, at_once=True)) == 3
     await transport.close()
 
 

@@ -171,15 +171,21 @@ class _Slot(Generic[L]):
         self._on_denied = on_denied
         self._is_opening = False
         self._waiting: list[asyncio.Future[None]] = []
+        self._called = 0  # of those who waited, who go on in this turn of the event loop or the next
         self._failure: TransportError | None = None
         self.present: L | None = None  # if it was opened, be it lost or not
 
     async def get(self) -> L:
-        """The link, open."""
+        """The link, open. Who comes when it has just opened does not overtake those who waited."""
+        if self._called:
+            await asyncio.sleep(0)
         while self._is_opening:
             turn = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
-            await turn
+            try:
+                await turn
+            finally:
+                self._called -= not turn.cancelled()
         link = self.present
         if link is not None and link.lost is None:
             return link
@@ -203,6 +209,7 @@ class _Slot(Generic[L]):
         for turn in waiting:
             if turn.done():
                 continue
+            self._called += 1
             if error is None:
                 turn.set_result(None)
             else:
@@ -247,7 +254,7 @@ class AmqpSource:
 
     async def receive(self, limit: int, wait: float, *, at_once: bool = False) -> list[Delivery]:
         held = self._receiver.present
-        if held is not None and held.buffer:
+        if held is not None and held.buffer and not (at_once and held.is_draining):
             return self._take(held, limit)
         now = asyncio.get_running_loop().time
         end: float | None = None  # what it takes to open the link is no part of the wait
@@ -461,33 +468,19 @@ class AmqpDestination:
         self._transport = transport
         self._path = path
         self._sender = _Slot(self._open, partial(transport.distrust, path))
-        # A caller that comes when the link has just opened must not overtake those that waited.
-        self._turn = asyncio.Lock()
-        self._failures = 0  # times that it could not be opened, and why it was the last time
-        self._failure: TransportError | None = None
 
     async def _open(self) -> SenderLink:
         timeout = self._transport.timeout
-        return await self._transport.open_link(
-            self._path, lambda line: SenderLink.open(line, self._path, timeout=timeout)
-        )
-
-    async def _get_link(self) -> SenderLink:
-        """The link, open. Who waits fails with who opens it: in turn their locks would end meanwhile."""
-        tried = self._failures
-        async with self._turn:
-            if self._failure is not None and self._failures > tried:
-                raise self._failure
-            try:
-                link = await self._sender.get()
-            except TransportError as error:
-                self._failure, self._failures = error.unsent(), self._failures + 1
-                raise self._failure from error
-            return link
+        try:
+            return await self._transport.open_link(
+                self._path, lambda line: SenderLink.open(line, self._path, timeout=timeout)
+            )
+        except TransportError as error:
+            raise error.unsent() from error
 
     async def send(self, units: Sequence[Unit]) -> list[Refusal]:
         try:
-            link = await self._get_link()
+            link = await self._sender.get()
         except TransportError as error:
             return [error] * len(units)
 

@@ -45,7 +45,6 @@ from .transport import BacklogSource, Delivery, Peeked
 from .unwrapping import (
     OpenedEnvelope,
     Postmark,
-    may_be_of_session,
     open_envelope,
     read_accounted,
     read_address,
@@ -81,11 +80,12 @@ class Stray(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """A delivery, and what its outside says; without sections if that cannot be read, and why."""
+    """A delivery, what its outside says, and what is in it; neither if it cannot be read, and why."""
 
     delivery: Delivery
     mark: Postmark
     sections: MessageSections | None
+    opened: OpenedEnvelope | None
     fault: str = ""
 
 
@@ -114,15 +114,18 @@ class Intake:
         self._options = station.options
 
     def read(self, deliveries: Iterable[Delivery]) -> list[Letter]:
-        """What the outsides of messages say."""
-        now_ms = int(self._station.now() * 1000)
-        letters: list[Letter] = []
+        """What messages say, and what is in them."""
+        now_ms, policy_of = int(self._station.now() * 1000), self._options.policy_of
+        letters, unmarked = list[Letter](), Postmark(0, now_ms, 0, b"", 0)
         for delivery in deliveries:
+            mark, sections = unmarked, None
             try:
-                sections = scan(delivery.payload)
-                letters.append(Letter(delivery, read_postmark(sections), sections))
+                found = scan(delivery.payload)
+                mark, sections = read_postmark(found), found
+                opened = open_envelope(sections, mark, policy_of=policy_of, now_ms=now_ms)
+                letters.append(Letter(delivery, mark, sections, opened))
             except (DecodeError, MalformedEnvelope) as error:
-                letters.append(Letter(delivery, Postmark(0, now_ms, 0, b"", 0), None, str(error)))
+                letters.append(Letter(delivery, mark, sections, None, str(error)))
         return letters
 
     def find_gap(self, letters: Sequence[Letter]) -> NumberGap | None:
@@ -152,16 +155,18 @@ class Intake:
         self._came += len(letters)
         if not self._options.drain or self._past >= _PARTITIONED or self._came > _LONG:
             return False
-        readable = (letter.sections for letter in letters if letter.sections is not None)
-        return not any(map(may_be_of_session, readable))
+        for letter in letters:
+            if letter.opened is not None and letter.opened.session_id is not None:
+                return False
+        return True
 
     def take_in(self, letters: Iterable[Letter], *, fetched: bool = False) -> list[Stray]:
         """Put messages into their lanes; those that come to none."""
-        now, now_ms = self._station.monotonic(), int(self._station.now() * 1000)
+        now = self._station.monotonic()
         strays: list[Stray] = []
         for letter in letters:
             number = letter.mark.sequence_number
-            stray = self._take_one(letter, now, now_ms, fetched)
+            stray = self._take_one(letter, now, fetched)
             if stray is not None:
                 self._lanes.dismiss(number)
                 strays.append(stray)
@@ -169,8 +174,8 @@ class Intake:
                 self._known = number
         return strays
 
-    def _take_one(self, letter: Letter, now: float, now_ms: int, fetched: bool) -> Stray | None:
-        delivery, mark, sections, fault = letter
+    def _take_one(self, letter: Letter, now: float, fetched: bool) -> Stray | None:
+        delivery, mark, sections, opened, fault = letter
         if sections is None:
             return Stray(delivery, mark, fetched, None, _MALFORMED, fault)
         if mark.sequence_number in self.unsettled:
@@ -189,10 +194,8 @@ class Intake:
             held.delivery = delivery
             held.locked_until = self.lock_end(mark.locked_until_ms / 1000)
             return None
-        try:
-            opened = open_envelope(sections, mark, policy_of=self._options.policy_of, now_ms=now_ms)
-        except (DecodeError, MalformedEnvelope) as error:
-            return Stray(delivery, mark, fetched, None, _MALFORMED, str(error))
+        if opened is None:
+            return Stray(delivery, mark, fetched, None, _MALFORMED, fault)
         is_suspect = count > fetched and count != read_accounted(sections)
         if opened.expired:
             text = "The time to live ended in the backlog."

@@ -130,7 +130,8 @@ class QueuePump:
         if self._options.scan and not self._options.drain:
             async with self._station.looking:
                 self._has_more = bool(await self._asking.ask(self._source.peek(0, 1)))
-        self._advance()
+        if self._failures:
+            self._advance()
         while not self._is_stopping:
             room = self._credit()
             if room <= 0:

@@ -27,7 +27,7 @@ from pairbus.amqp.errors import DecodeError, EncodeError
 from pairbus.amqp.message import MessageSections, encode_header, encode_properties, scan
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.options import TtlPolicy
-from pairbus.pairing.envelope import ACCOUNTED, ALIAS_SESSION, RESERVED_NAMES, Unwrapped, expand_body, unwrap
+from pairbus.pairing.envelope import ACCOUNTED, RESERVED_NAMES, Unwrapped, expand_body, unwrap
 from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.pairing.names import id_text, path_key
 
@@ -40,7 +40,6 @@ _LOCKED_UNTIL = words.LOCKED_UNTIL.encode()
 _MESSAGE_STATE = words.MESSAGE_STATE.encode()
 _DEFERRED = 1
 _RESERVED = {name.encode() for name in RESERVED_NAMES}
-_SESSION = ALIAS_SESSION.encode()
 _ALIASES_WITH_TIME = (b"x-ms-timetolive",)
 _MEMO_SIZE = 4096
 _MEMO_BYTES = 1024
@@ -131,11 +130,6 @@ def read_address(sections: MessageSections) -> tuple[str, str | None]:
         raise MalformedEnvelope(f"it cannot be read ({error})") from error
     found = letter.plain or unwrap(letter.aliases, policy="pause", now_ms=0, enqueued_ms=0)
     return found.path, found.natives.session_id
-
-
-def may_be_of_session(sections: MessageSections) -> bool:
-    """False only of a message that has no session; what is sure is told by opening it."""
-    return _SESSION in sections.application_properties_bytes
 
 
 def _unwrap(

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import Any, Self
 
@@ -50,6 +51,9 @@ from .meter import Meter
 
 # Microsoft's message format of a batch: an envelope whose data sections are each a whole encoded message.
 BATCH_FORMAT = 0x80013700
+# Whoever asks for all that there is hears of so many at once, or of what has come in so many seconds: a queue
+# of a hundred messages often comes with two reads, and what is done with either takes as long as with both.
+_ENOUGH, _MOMENT = 250, 0.05
 
 
 class Wave:
@@ -173,11 +177,7 @@ class SenderLink(LinkEnd):
         self._waves: dict[int, tuple[Wave | SendAnswer, int]] = {}
         self._waiting: deque[tuple[bytes, int, Wave | SendAnswer, int]] = deque()
         self._limit = inf
-
-        def make(session: Session, name: str) -> Link:
-            return attach_link(session, name, sends=True, address=address, other=name)
-
-        self.link = line.attach(self, make)
+        self.link = line.attach(self, partial(attach_link, sends=True, address=address))
 
     @classmethod
     async def open(cls, line: AmqpLine, address: str, *, timeout: float) -> SenderLink:
@@ -341,25 +341,22 @@ class ReceiverLink(LinkEnd):
         self._meter = meter
         self._granted = 0
         self._delivered = 0  # since then
+        self._awaited = 1  # so many in the buffer are waited for; to be looked at when so many have come
+        self._look_at: float = inf
         self._is_dry = False  # the last thing that was said of the queue is that there is no more
         self._unnoted: list[int] = []  # the sizes of deliveries that the meter has not heard of
         self.buffer: deque[TransferReceived] = deque()
         self._arrived: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._waves: dict[int, tuple[Wave, int]] = {}
-
-        def make(session: Session, name: str) -> Link:
-            return attach_link(
-                session,
-                name,
-                sends=False,
-                address=address,
-                other=name,
-                filters=filters,
-                properties=properties,
-                deletes=deletes,
-            )
-
+        make = partial(
+            attach_link,
+            sends=False,
+            address=address,
+            filters=filters,
+            properties=properties,
+            deletes=deletes,
+        )
         self.link = line.attach(self, make)
 
     @classmethod
@@ -382,11 +379,14 @@ class ReceiverLink(LinkEnd):
             self._meter.note(self._address, "empty_receive", count=1)
         self._granted = 0
 
-    async def arrival(self, wait: float) -> bool:
-        """Wait until something is in the buffer; whether there is. Raises if the link is lost meanwhile."""
-        if self.buffer:
+    async def arrival(self, wait: float, *, least: int = 1) -> bool:
+        """Wait until so many are in the buffer, or, when some are, for a moment; whether any are. Raises
+        if the link is lost meanwhile.
+        """
+        if len(self.buffer) >= least:
             return True
         self.check()
+        self._awaited, self._look_at = least, self._delivered + 1
         self._arrived = self.line.loop.create_future()
         self.line.timer.set(self, wait)
         try:
@@ -400,6 +400,7 @@ class ReceiverLink(LinkEnd):
 
     def lapse(self) -> None:
         """The wait for an arrival is over, whether something came or not."""
+        self._look_at = inf
         if self._arrived is not None and not self._arrived.done():
             self._arrived.set_result(None)
 
@@ -407,28 +408,29 @@ class ReceiverLink(LinkEnd):
         """Have what there is, for so much credit; whether something is in the buffer. It is not when the peer
         has said, since that was last asked, that there is no more. None if it says nothing in time.
         """
-        if self.buffer:
+        if self.buffer and (self._delivered >= self._granted or not self.is_draining):
             return True
-        self.check()
-        if self._is_dry:
-            self._is_dry = False
-            return False
-        if not self._is_draining:
+        if not self.is_draining:
+            self.check()
+            if self._is_dry:
+                self._is_dry = False
+                return False
             self.grant(credit, drain=True)
             self._drained = self.line.loop.create_future()
-        if await self.arrival(timeout):
+        if await self.arrival(_MOMENT if self.buffer else timeout, least=min(credit, _ENOUGH)):
             return True
         self._is_dry = False
-        return None if self._is_draining else False
+        return None if self.is_draining else False
 
     @property
-    def _is_draining(self) -> bool:
+    def is_draining(self) -> bool:
+        """Whether the peer has been asked for what there is, and has not said yet that this was all."""
         return self._drained is not None and not self._drained.done()
 
     async def drain(self, timeout: float) -> None:
         """Take back what credit is left; what is on its way has then arrived."""
         if self.lost is None and self.link.credit > 0:
-            if not self._is_draining:
+            if not self.is_draining:
                 self._drained = self.line.loop.create_future()
                 self.link.flow(self.link.credit, drain=True)
                 self.line.flush_soon()
@@ -469,8 +471,17 @@ class ReceiverLink(LinkEnd):
             if not self._unnoted:
                 self.line.loop.call_soon(self._note_deliveries)
             self._unnoted.append(len(event.payload))
-        if self._arrived is not None and not self._arrived.done():
-            self._arrived.set_result(None)
+        if self._delivered >= self._look_at:
+            self._look()
+
+    def _look(self) -> None:
+        """Whether there is enough for those who wait, or all that was granted; if not, they wait a moment."""
+        missing, left = self._awaited - len(self.buffer), self._granted - self._delivered
+        if missing > 0 and left > 0:
+            self._look_at = self._delivered + min(missing, left)
+            self.line.timer.set(self, _MOMENT)
+        else:
+            self.lapse()
 
     def _note_deliveries(self) -> None:
         sizes, self._unnoted = self._unnoted, []
@@ -514,14 +525,13 @@ def attach_link(
     *,
     sends: bool,
     address: str,
-    other: str,
     mode: int = RECEIVER_SECOND,
     filters: dict[Any, Any] | None = None,
     properties: dict[Any, Any] | None = None,
     deletes: bool = False,
 ) -> Link:
-    """Ask for a link to an address; `other` is our own end of it."""
-    source, target = (other, address) if sends else (address, other)
+    """Ask for a link to an address; our own end of it has the link's name."""
+    source, target = (name, address) if sends else (address, name)
     try:
         return session.attach(
             name=name,

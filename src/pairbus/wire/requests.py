@@ -6,14 +6,13 @@ import asyncio
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any
 
 from pairbus import conditions, words
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.events import TransferReceived
-from pairbus.amqp.link import Link
 from pairbus.amqp.message import (
     MessageSections,
     Properties,
@@ -22,7 +21,6 @@ from pairbus.amqp.message import (
     scan,
 )
 from pairbus.amqp.performatives import ACCEPTED
-from pairbus.amqp.session import Session
 from pairbus.pairing.failures import Fate
 
 from .errors import UNANSWERED, TransportError
@@ -65,8 +63,8 @@ class RequestLink:
         sender = SenderLink(line, address)
         answers = _AnswerLink(line, address)
         try:
+            await answers.await_attached(timeout)  # which is answered last
             await sender.await_attached(timeout)
-            await answers.await_attached(timeout)
             sender.check()
         except (TransportError, asyncio.CancelledError):
             sender.abandon()
@@ -151,13 +149,8 @@ class _AnswerLink(LinkEnd):
     def __init__(self, line: AmqpLine, node: str) -> None:
         super().__init__(line)
         self.waiting: dict[str, asyncio.Future[Any]] = {}
-        self.address = ""
-
-        def make(session: Session, name: str) -> Link:
-            self.address = name
-            return attach_link(session, name, sends=False, address=node, other=name, mode=0)
-
-        self.link = line.attach(self, make)
+        self.link = line.attach(self, partial(attach_link, sends=False, address=node, mode=0))
+        self.address = self.link.name
 
     def on_received(self, event: TransferReceived) -> None:
         if not event.settled:
