@@ -305,7 +305,34 @@ async def test_a_disk_that_takes_nothing_is_told_until_it_takes_something(
     clock.advance(1.1)
     await spool.append("orders", [text("3")])
     assert spool.status().limit == spool.status().bytes + 100
+    room = spool.status().limit
+    await spool.append("orders", [text("4")])
+    assert spool.status().limit == max(room, spool.status().bytes), "also before the disk is asked again"
     await spool.close()
+
+
+async def test_a_store_that_cannot_be_closed_keeps_no_other_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2):
+        left = SpoolStore.create(tmp_path)
+        left.append(LineKey.of("orders"), [SpoolRecord("orders", 1, pack([text(f"{number}")]))])
+        left.close()
+    spool = Spool(tmp_path, limit=MIB)
+    await spool.thread.run(spool._adopt_stores)
+    await spool.append("bills", [text("3")])
+    closed: list[SpoolStore] = []
+    let_go = SpoolStore.close
+
+    def close(store: SpoolStore) -> None:
+        closed.append(store)
+        let_go(store)
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(SpoolStore, "close", close)
+    with pytest.raises(PermissionError):
+        await spool.close()
+    assert len(closed) == 3
 
 
 async def test_a_caller_that_is_cancelled_leaves_the_count_true(

@@ -278,6 +278,34 @@ def test_a_file_that_is_still_open_is_written_anew_where_its_name_leads_elsewher
     store.close()
 
 
+def test_the_name_of_a_file_that_is_made_again_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SpoolStore.create(tmp_path)
+    store.append(ORDERS, [record("1")])
+    (file,) = store.directory.glob("*.spool")
+    kept: list[list[str]] = []
+    monkeypatch.setattr(spool_store, "sync_directory", lambda path: kept.append(os.listdir(path)))
+    store.append(ORDERS, [record("2")])
+    assert not kept, "its name is there already"
+    file.unlink()
+    store.append(ORDERS, [record("3")])
+    assert [file.name in names for names in kept] == [True]
+    store.close()
+
+
+def test_records_are_kept_where_the_system_cannot_sync_data_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As macOS."""
+    monkeypatch.delattr(os, "fdatasync")
+    store = SpoolStore.create(tmp_path)
+    for name in "12":
+        store.append(ORDERS, [record(name)])
+    assert [unsent.record for unsent in read(store)] == [record("1"), record("2")]
+    store.close()
+
+
 def test_one_file_alone_stays_open_and_none_that_is_done_with(tmp_path: Path) -> None:
     store = SpoolStore.create(tmp_path)
 
@@ -388,4 +416,22 @@ def test_what_is_on_the_disk_and_cannot_be_seen_there_is_kept_once_or_not_at_all
     assert [piece.record for piece in pieces_of(file.read_bytes())] == kept
     store.append(ORDERS, [record("3")])
     assert [unsent.record for unsent in read(store)] == [*kept, record("3")]
+    store.close()
+
+
+def test_what_is_written_while_it_is_read_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end may be seen where what is before it is not."""
+    store = SpoolStore.create(tmp_path)
+    for name in "1234":
+        store.append(ORDERS, [record(name)])
+    (file,) = store.directory.glob("*.spool")
+    whole, size = file.read_bytes(), len(framed(record("1")))
+    half = whole[:size] + b"\xff" * size + whole[2 * size :]
+    seen = [half, whole, half, half]
+    with monkeypatch.context() as written:
+        written.setattr(Path, "read_bytes", lambda _: seen.pop(0))
+        assert not list_unreadable(tmp_path, now=time.time())
+        assert list_unreadable(tmp_path, now=time.time()) == [(file, size)], "as it is also the next time"
     store.close()

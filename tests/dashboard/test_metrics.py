@@ -411,14 +411,12 @@ def test_the_page_says_whether_anything_is_lost() -> None:
     pair["entities"] = [entity("a", "faulted", 1.0)]
     assert told() == f"Sends fail now: applications get an error. {kept}"
     pair["entities"] = [entity("a", "failed_over", 1.0)]
-    for held, is_refused in (
-        (50, False),
-        (99, True),
-    ):  # no side takes messages, and the spool has room or none
-        pair["clients"] = [client("h:1", usable=0, spool={"bytes": held, "limit": 100})]
+    # No side takes messages, and the spool has room or none; or the disk has taken nothing at all.
+    for held, limit, is_refused in ((50, 100, False), (99, 100, True), (0, 0, True)):
+        pair["clients"] = [client("h:1", usable=0, spool={"bytes": held, "limit": limit})]
         assert told().startswith("Sends fail now") == is_refused
-    texts = [one["text"] for one in headline([pair], budget=None, now=100.0)["said"]]
-    assert "The spool is full: sends fail" in texts
+        texts = [one["text"] for one in headline([pair], budget=None, now=100.0)["said"]]
+        assert ("The spool is full: sends fail" in texts) == is_refused
     pair["verdict"] = {"is_clean": False, "lost": 1, "at": 90.0}
     assert told() == "Keep all records as they are: they tell which messages are missing."
     said = headline([pair], budget=None, now=9.0)["said"][0]

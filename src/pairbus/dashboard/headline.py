@@ -187,7 +187,9 @@ def _of_clients(running: Sequence[Facts]) -> Iterable[Facts]:
 
 def _fullness(client: Facts) -> float:
     spool = client["spool"]
-    return spool["bytes"] / spool["limit"] if spool and spool["limit"] and not client["is_gone"] else 0.0
+    if not spool or client["is_gone"]:
+        return 0.0
+    return spool["bytes"] / spool["limit"] if spool["limit"] else 1.0
 
 
 def _of_messages(pair: Facts) -> Iterable[Facts]:

@@ -23,7 +23,7 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -316,6 +316,7 @@ class Spool:
             try:
                 data = b"".join([entry.data for entry in mine])
                 self._keep_data(key, data, sum([entry.held.messages for entry in mine]))
+                self._room = None if self._room is None else max(self._room - len(data), 0)
             except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
                 trouble = error
                 for entry in mine:
@@ -386,6 +387,7 @@ class Spool:
             log.warning("cannot count what the spool keeps: %s", error)
 
     def _close_stores(self) -> None:
-        for store in self.stores:
-            store.close()
-        self.stores.clear()
+        with ExitStack() as each:  # whatever becomes of the others
+            for store in self.stores:
+                each.callback(store.close)
+            self.stores.clear()

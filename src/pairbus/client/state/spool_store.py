@@ -532,6 +532,7 @@ class _OpenFile:
         try:
             self._signpost = Signpost(str(path), self._descriptor)
             if os.fstat(self._descriptor).st_size != at:
+                sync_directory(path.parent)  # first: it may have been made just now
                 os.ftruncate(self._descriptor, at)
             os.lseek(self._descriptor, at, os.SEEK_SET)
         except BaseException:
@@ -558,7 +559,7 @@ class _OpenFile:
         end = self._end + len(data)
         self._room = max(self._room, end + ahead)
         write_all(self._descriptor, data + BLANK * ahead if ahead else data)
-        os.fdatasync(self._descriptor)
+        getattr(os, "fdatasync", os.fsync)(self._descriptor)  # macOS has none
         if ahead:
             os.lseek(self._descriptor, end, os.SEEK_SET)
         return end

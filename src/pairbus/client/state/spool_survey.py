@@ -72,17 +72,23 @@ def _files_of(spool: Path) -> list[Path]:
 
 
 def _unreadable_in(file: Path, now: float) -> int:
+    # Of what is written while it is read, the end may be seen and not what is before it; but once.
+    found = _unreadable_parts(file, now)
+    return sum(end - begin for begin, end in found and found & _unreadable_parts(file, now))
+
+
+def _unreadable_parts(file: Path, now: float) -> set[tuple[int, int]]:
     try:
         data, is_fresh = file.read_bytes(), now - file.stat().st_mtime < _FRESH
     except FileNotFoundError:  # all of it has been sent, a moment ago
-        return 0
+        return set()
     pieces = pieces_left(data)
     begin = read_place(file.with_suffix(".cursor"), pieces).offset
-    return sum(
-        piece.end - max(piece.begin, begin)
+    return {
+        (max(piece.begin, begin), piece.end)
         for piece in pieces
         if piece.end > begin and not _is_whole(piece) and not (is_fresh and piece is pieces[-1])
-    )
+    }
 
 
 def _is_whole(piece: Piece) -> bool:

@@ -203,7 +203,7 @@ function deadLetters(pair) {
 
 function spool(pair) {
   const { spool } = pair;
-  return [h("p", {}, spool.limit ? `${count(spool.messages, "message waits", "messages wait")} on the machines of the clients, ${bytes(spool.bytes)} of ${bytes(spool.limit)}.` : "No running client has a spool."),
+  return [h("p", {}, pair.clients.some(one => one.spool && !one.is_gone) ? `${count(spool.messages, "message waits", "messages wait")} on the machines of the clients, ${bytes(spool.bytes)} of ${bytes(spool.limit)}.` : "No running client has a spool."),
     spool.trouble && h("p", {}, `They cannot be sent yet: ${spool.trouble}`),
     spool.bytes_left > 0 && h("p", {}, `Clients that are gone have left ${bytes(spool.bytes_left)}. The next one with this state directory sends them, or `, h("code", {}, "pairbus spool replay"), "."),
     spool.damaged > 0 && h("p", {}, `${count(spool.damaged, "part of a file", "parts of files")} cannot be read and ${spool.damaged === 1 ? "is" : "are"} kept: `, h("code", {}, "pairbus spool ls")),
