@@ -435,3 +435,25 @@ def test_what_is_written_while_it_is_read_is_no_damage(
         assert not list_unreadable(tmp_path, now=time.time())
         assert list_unreadable(tmp_path, now=time.time()) == [(file, size)], "as it is also the next time"
     store.close()
+
+
+def test_a_file_that_cannot_be_closed_keeps_nobody_from_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SpoolStore.create(tmp_path)
+    store.append(ORDERS, [record("1")])
+    close = os.close
+
+    def fail(descriptor: int) -> None:
+        name = os.readlink(f"/proc/self/fd/{descriptor}")
+        close(descriptor)
+        if name.endswith(".spool"):
+            raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "close", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            store.close()
+    (adopted,) = adopt_stores(tmp_path)
+    assert [unsent.record for unsent in read(adopted)] == [record("1")]
+    adopted.close()

@@ -342,8 +342,8 @@ class SpoolStore:
 
     def close(self) -> None:
         """Let go of the directory, and remove it if nothing is in it any more."""
-        self._shut()
         try:
+            self._shut()
             if self.is_there and all(path.name == _LOCK for path in self.directory.iterdir()):
                 (self.directory / _LOCK).unlink(missing_ok=True)
                 self.directory.rmdir()
