@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -201,24 +202,26 @@ def status_of(state_dir: Path) -> dict[str, Any]:
 
 
 async def test_a_pump_that_fails_is_replaced_after_a_rest(
-    still: Scene, manual_timers: ManualTimers, tmp_path: Path
+    still: Scene, manual_timers: ManualTimers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where receipts cannot be written nothing is moved: it would be moved again and again."""
-    client = still.client(state_dir=tmp_path, **HOSTING)
-    assert client.pair.name, "it has checked its directory, and would refuse what comes now"
-    obstacle = tmp_path / "records"
-    obstacle.write_text("no directory")
-    await client.start()
-    names = await fill(client, 5)
-    await eventually(lambda: syphon_state(client) == "resting", what="the failure")
-    status = client.status().syphon
-    assert status is not None
-    assert "Error" in (status.last_error or "")
-    assert still.backlog_ids() == names
-    assert still.ids() == []
-    await manual_timers.advance(0.9)
-    assert syphon_state(client) == "resting"
-    obstacle.unlink()
+
+    def refuse(directory: Path, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
+
+    with monkeypatch.context() as disk:
+        disk.setattr("pairbus.client.hosted.syphon.try_directory", refuse)
+        client = still.client(state_dir=tmp_path, **HOSTING)
+        await client.start()
+        names = await fill(client, 5)
+        await eventually(lambda: syphon_state(client) == "resting", what="the failure")
+        status = client.status().syphon
+        assert status is not None
+        assert "Error" in (status.last_error or "")
+        assert still.backlog_ids() == names
+        assert still.ids() == []
+        await manual_timers.advance(0.9)
+        assert syphon_state(client) == "resting"
     await manual_timers.advance(0.2)
     await eventually(lambda: not still.backlog(), what="an empty backlog")
     assert still.ids() == names
