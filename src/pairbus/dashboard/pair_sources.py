@@ -73,14 +73,8 @@ def pair_sources(pair: WatchedPair, watched: Watched, clock: Clock) -> Iterator[
 
 
 def read_clients(state_dir: Path, *, now: float) -> list[dict[str, Any]]:
-    names = (
-        "file",
-        "pid",
-        "host",
-        "written_at",
-        "is_stale",
-        "status",
-    )  # `asdict` would copy thousands of entities
+    # `asdict` would copy thousands of entities.
+    names = ("file", "pid", "host", "written_at", "is_stale", "status")
     found = read_status_files(status_dir(state_dir), now=now)
     return [{name: getattr(one, name) for name in names} for one in found]
 
