@@ -9,8 +9,6 @@ How it is measured
 4. A ratio is that of two values of the same round; its median is over the rounds.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -10,8 +10,6 @@ How it is measured
    the same number takes to drain, of the same round.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import multiprocessing

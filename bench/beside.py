@@ -9,8 +9,6 @@ The application never sends faster than that: one that is late, on a busy machin
 it would take the credits of others then. What it leaves is reckoned from what it did send and receive.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import multiprocessing

@@ -1,7 +1,5 @@
 """The brokers that are measured. Each runs in a process, and a session, of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@ It runs on the same protocol machine as the broker, in the client's role. It kee
 way and never waits for a single one, so that the broker is what limits the rate.
 """
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Callable

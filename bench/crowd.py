@@ -6,8 +6,6 @@ compared, so a round is several turns of each. Told are the rate of all together
 and client a message, and how long a message waits to be accepted.
 """
 
-from __future__ import annotations
-
 import selectors
 import statistics
 import sys

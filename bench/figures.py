@@ -1,7 +1,5 @@
 """Figures of repeated rounds: medians with their spread, and ratios of values of the same round."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ How it is measured
 4. Queues and sessions are tried in the engine alone, by its processor time: what they cost is there.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

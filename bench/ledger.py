@@ -12,8 +12,6 @@ How it is measured
    in one, and that of the Python interpreter.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -5,8 +5,6 @@ p50 and p99 of its sends, and how much memory the broker took for the attack. At
 their own, so that it is the broker that is measured, and stop when the sender is done.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

@@ -1,7 +1,5 @@
 """The processor time that other processes have used, as Linux tells it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What every benchmark is as a program: the options that all have, and how it ends."""
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import sys

@@ -20,8 +20,6 @@ How it is measured
    less than that of the CPU a message, which no better loop on the SDK could escape.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

@@ -4,8 +4,6 @@ Ten clients and two pumps of two pairs tell of each minute: sends to some entiti
 the backlog, pings, and what the pumps move. More records are more days of the same.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 import uuid

@@ -4,8 +4,6 @@ It is what `pairbus broker` runs, with one queue in it. At SIGUSR1 it writes aga
 has committed, which nobody outside the process could know.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

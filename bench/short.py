@@ -14,8 +14,6 @@ How it is measured
 5. `--keep` puts today's ratios on record. Do that on a quiet machine, after a change that is meant.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import json

@@ -1,7 +1,5 @@
 """Single sends by the official SDK: one message, one answer, the next message."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ How it is measured
 4. The memory of a long read is the resident size when a tenth has been read, against that at the end.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

@@ -7,8 +7,6 @@ How it is measured
 3. Rounds are interleaved; a ratio is that of one round. The disk is that of the temporary directory (TMPDIR).
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

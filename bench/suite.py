@@ -11,8 +11,6 @@
    today's values on record.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -10,8 +10,6 @@ How it is measured
    of its own there, which takes one call at a time.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import statistics

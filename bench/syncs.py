@@ -4,8 +4,6 @@ Where strace is not installed, or may not look, the commits of the store are cou
 one sync; those of checkpoints, one or two for 32 MB, are then left out.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shutil

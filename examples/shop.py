@@ -5,8 +5,6 @@
 The drill gives it two connection strings and a state directory, and reads in its output which sends returned.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os

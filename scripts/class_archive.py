@@ -8,8 +8,6 @@ Processes that Spark starts for Python import it from archives of modules, its o
 nothing is compiled. What was compiled when they were installed is put there, too.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Prints how much of each room the tests have run, from the report that `coverage json` writes."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

@@ -6,8 +6,6 @@ Needs node, chromium and the packages of tests/node (`npm ci` there). It takes a
     .venv/bin/python scripts/dashboard_pictures.py [MINUTES] [DIRECTORY]
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import secrets

@@ -1,7 +1,5 @@
 """Prints constraints that choose the lowest version that pyproject.toml allows of what a user installs."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator

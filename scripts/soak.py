@@ -7,8 +7,6 @@ To add a form, add a row to `FORMS`: its name, how much it is, the arguments of 
 make the tests long. `{seed}` stands for the seed in both; who is repeated has the next seed each time.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

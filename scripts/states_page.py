@@ -4,8 +4,6 @@
 scripts/states_page.py > docs/states.md
 """
 
-from __future__ import annotations
-
 import sys
 
 from pairbus.options import EntityState

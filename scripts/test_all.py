@@ -4,8 +4,6 @@ A name on the path may be a shim that leads nowhere: an interpreter counts when 
 PYTHONS names others: `make test-all PYTHONS="python3.12 python3.13"`.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -6,8 +6,6 @@ happened. What a trial sees is compared with what an embedded namespace does: ex
 1 something differs, 2 the variables are missing, 3 a namespace cannot be reached.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import secrets

@@ -1,7 +1,5 @@
 """Looks at the wheel and the sdist, then uses the wheel as its first user would, in an empty environment."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -16,8 +16,6 @@ Theory
    the entry points of pyproject.toml.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -11,8 +11,6 @@ Under pytest-xdist the tests run in workers, and the process that reports has co
 worker has to add to the summary it sends at its end.
 """
 
-from __future__ import annotations
-
 import fcntl
 import gc
 import hashlib

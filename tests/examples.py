@@ -1,7 +1,5 @@
 """How many examples a property is tried with: of many in the long form, `make test` tries an eighth."""
 
-from __future__ import annotations
-
 from hypothesis import settings
 
 __all__ = ["SHARE", "examples"]

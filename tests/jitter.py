@@ -15,8 +15,6 @@
 Nothing of this is in a process that a test starts.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -4,8 +4,6 @@ The SDK's threads warn when a line is cut, also one of a test before. And of a t
 asks, asyncio tells when the collector meets it: what the SDK has left behind is told in some later test.
 """
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

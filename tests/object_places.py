@@ -1,7 +1,5 @@
 """Places for records in the emulators of object stores, each with a container of its own."""
 
-from __future__ import annotations
-
 import base64
 import hmac
 import secrets

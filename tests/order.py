@@ -5,8 +5,6 @@ longest begins first, and what mostly waits comes before what mostly works: besi
 keep the processors busy, waiting costs nothing, and at the end of a run everybody would wait for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Processes that a test starts end with it, whatever becomes of the test."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager

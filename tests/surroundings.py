@@ -4,8 +4,6 @@ A thread or a process that goes on after its test keeps a lease, a port or a loc
 of the interpreter that stays is seen by every later test. A test that fails half-way is where this happens.
 """
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

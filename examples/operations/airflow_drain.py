@@ -8,8 +8,6 @@
 A failure of the task is an exception: what cannot be reached is worth another try, wrong usage is not.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -4,8 +4,6 @@ The connection strings are secrets that the cluster shows its driver and executo
 (`PRIMARY={{secrets/shop/primary}}` in its settings). Records lie where all of them can write.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -6,8 +6,6 @@ type checkers, and hands the mapping over:
     __getattr__, __dir__ = on_first_use(__name__, {"pairbus.options": ("EntityState", "StateChange")})
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module

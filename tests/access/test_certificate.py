@@ -1,7 +1,5 @@
 """The certificate: real handshakes over loopback, with verification on."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import ssl

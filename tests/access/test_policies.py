@@ -1,7 +1,5 @@
 """Policies: parsed, kept in a file, written into connection strings, and never shown."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

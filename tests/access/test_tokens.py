@@ -1,7 +1,5 @@
 """Shared access signatures, headers and SASL PLAIN: what passes, and that all else is a rejection."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """JSON web tokens: the key decides what is taken, and the clock is ours."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

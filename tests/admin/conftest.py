@@ -1,7 +1,5 @@
 """A served namespace for each test, and the official clients for it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which resource a target names."""
 
-from __future__ import annotations
-
 import pytest
 
 from pairbus.broker.admin.address import Page, ResourceAddress, ResourceKind, parse_address

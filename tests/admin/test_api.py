@@ -1,7 +1,5 @@
 """The API by hand-made requests: what no client sends, and what clients other than Python's need."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree
 
 import pytest

@@ -1,7 +1,5 @@
 """Durations and instants in .NET's spelling."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

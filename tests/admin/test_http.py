@@ -1,7 +1,5 @@
 """The HTTP shell, over real sockets, with handlers that say what they were given."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine

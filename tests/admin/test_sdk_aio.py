@@ -1,7 +1,5 @@
 """The official asynchronous client: every method of it, once."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

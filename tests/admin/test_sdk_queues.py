@@ -1,7 +1,5 @@
 """Queues through the official synchronous client."""
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Rules through the official synchronous client: each kind of filter goes there and back."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Topics, their subscriptions and the namespace through the official synchronous client."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Typed values of filters."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any

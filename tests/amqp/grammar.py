@@ -4,8 +4,6 @@ Frames are made of performatives whose fields are at times something else. So th
 check, where random bytes never come.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import uuid

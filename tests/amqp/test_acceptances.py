@@ -1,7 +1,5 @@
 """The short way for the word that a message was accepted means what the long way means."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

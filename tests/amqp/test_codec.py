@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import tracemalloc
 import uuid
 from typing import Any

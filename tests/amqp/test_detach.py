@@ -1,7 +1,5 @@
 """How links end: detached by either side, before their answer, for a reason that fits."""
 
-from __future__ import annotations
-
 import pytest
 
 from pairbus.amqp.events import Closed, LinkAttached, LinkDetached, LinkFlowed, TransferReceived

@@ -1,7 +1,5 @@
 """The short way for attach frames means what the general codec means, and writes what that writes."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any
 

@@ -4,8 +4,6 @@ A frame whose descriptor takes its eight byte form goes the general way, and is 
 frame is sent in both forms, to two machines, and the events are compared.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Whatever a peer sends, the machine neither raises nor hangs nor grows: at worst its connection is over."""
 
-from __future__ import annotations
-
 import random
 import tracemalloc
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from pairbus.amqp.connection import Connection

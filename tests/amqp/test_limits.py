@@ -1,7 +1,5 @@
 """What one peer can make the machine hold, or do at a time, whatever it sends."""
 
-from __future__ import annotations
-
 import tracemalloc
 import uuid
 

@@ -1,7 +1,5 @@
 """Large messages: not copied on their way in, cut into frames on their way out, and the same bytes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

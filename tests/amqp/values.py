@@ -1,7 +1,5 @@
 """Hypothesis strategies for every AMQP type."""
 
-from __future__ import annotations
-
 import math
 import uuid
 from typing import Any

@@ -1,7 +1,5 @@
 """A pair of embedded namespaces for the tests of this area; faults and queues are taken away after each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """How the administration client reaches a namespace, and what its failures are taken for."""
 
-from __future__ import annotations
-
 import base64
 import hmac
 import ssl

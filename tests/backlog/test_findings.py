@@ -1,7 +1,5 @@
 """The rules of the pre-flight check, by value."""
 
-from __future__ import annotations
-
 import pytest
 
 from pairbus.backlog.findings import (

@@ -4,8 +4,6 @@ A check takes the SDK a second or two of waiting, whatever it finds. So all of t
 pair that it needs, and the tests look at the reports.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import ExitStack

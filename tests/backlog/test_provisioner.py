@@ -1,7 +1,5 @@
 """Backlog queues on an embedded secondary: created, adopted, reported, with rights and without."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Dead letters back into play: those that are meant, at the pace that was asked for."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """How fast a backlog may be moved beside its application, and how fast it must be."""
 
-from __future__ import annotations
-
 import json
 from importlib import resources
 from math import inf

@@ -1,7 +1,5 @@
 """The status of a client as a file: whole, fresh, written with every change, gone with the client."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import itertools

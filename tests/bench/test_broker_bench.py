@@ -1,7 +1,5 @@
 """The benchmark of the broker: it runs, and its figures are what they are called."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The table of all benchmarks, and the short form that every run of the tests measures."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

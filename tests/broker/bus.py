@@ -1,7 +1,5 @@
 """A namespace for one test, with a client of the SDK for it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import chain

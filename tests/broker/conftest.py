@@ -1,7 +1,5 @@
 """Namespaces in memory whose clock stands still until a test moves it, and the official clients for them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

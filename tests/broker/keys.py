@@ -1,7 +1,5 @@
 """The keys of a namespace, and what is signed with them."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

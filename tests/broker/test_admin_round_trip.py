@@ -1,7 +1,5 @@
 """Administration and messages on one port: what one does the other sees."""
 
-from __future__ import annotations
-
 import datetime
 from typing import Any
 

@@ -2,8 +2,6 @@
 count them.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from typing import Any

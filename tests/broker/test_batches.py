@@ -1,7 +1,5 @@
 """Batches: as large as the link allows, whole or not at all."""
 
-from __future__ import annotations
-
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError

@@ -1,7 +1,5 @@
 """What a client can cause to be logged is logged at a bounded rate, and nothing of it is kept silent."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

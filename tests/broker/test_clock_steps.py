@@ -1,7 +1,5 @@
 """Somebody sets the clock of the machine: durations last as long as they were to, points in time are kept."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -4,8 +4,6 @@ A row says where it begins (`AT`), what is written then, and what is answered, i
 where none is expected. Expected is a kind of performative with its error's condition, or `END`, the socket's.
 """
 
-from __future__ import annotations
-
 import itertools
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The counters of one small story, to the last operation."""
 
-from __future__ import annotations
-
 import datetime
 
 import pytest

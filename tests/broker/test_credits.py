@@ -1,7 +1,5 @@
 """Credits: so many operations a second, and beyond them 50009."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

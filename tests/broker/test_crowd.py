@@ -3,8 +3,6 @@
 Counted, not timed: the calls of Python functions on the broker's loop.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Dead letters: why they are there, and how they leave."""
 
-from __future__ import annotations
-
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
 from azure.servicebus.exceptions import ServiceBusError

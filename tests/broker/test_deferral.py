@@ -1,7 +1,5 @@
 """Deferred messages: only their numbers bring them back."""
 
-from __future__ import annotations
-
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState, ServiceBusReceiveMode
 from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError

@@ -2,8 +2,6 @@
 however little of a turn there is for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Duplicate detection: an id that was seen within the window is taken and dropped."""
 
-from __future__ import annotations
-
 import datetime
 
 from azure.servicebus import ServiceBusMessage

@@ -1,7 +1,5 @@
 """Policies that a queue or topic has of its own: they sign for it, and for nothing else."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

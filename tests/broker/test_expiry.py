@@ -1,7 +1,5 @@
 """Time to live: what nobody fetched in time is gone, or dead."""
 
-from __future__ import annotations
-
 import datetime
 
 from azure.servicebus import ServiceBusMessage

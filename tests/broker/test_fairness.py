@@ -1,7 +1,5 @@
 """Who had to wait, since the time for one turn was over, comes before those who had theirs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

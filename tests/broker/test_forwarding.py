@@ -1,7 +1,5 @@
 """Forwarding: what is sent to one entity arrives in another."""
 
-from __future__ import annotations
-
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError

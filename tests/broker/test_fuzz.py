@@ -2,8 +2,6 @@
 its own connection: no error that nobody foresaw, and a client beside it does not notice.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 import socket

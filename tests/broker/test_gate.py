@@ -1,7 +1,5 @@
 """Who has shown no token is let go after a while and keeps nobody out, whatever it says or does not say."""
 
-from __future__ import annotations
-
 import json
 import resource
 import socket

@@ -2,8 +2,6 @@
 what is not well-formed.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

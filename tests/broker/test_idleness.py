@@ -1,7 +1,5 @@
 """Links and connections that nobody uses, where that has an end."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Large messages: over many frames, up to the limit and not beyond it; and entities that are full."""
 
-from __future__ import annotations
-
 import datetime
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A broker's life: how it starts, that it starts once, how it ends."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Locks: they end, they are renewed, and what was not settled in time comes again."""
 
-from __future__ import annotations
-
 import datetime
 import time
 

@@ -1,7 +1,5 @@
 """What takes long for one namespace is done a little at a time, whole, and stops no other namespace."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

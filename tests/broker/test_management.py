@@ -1,7 +1,5 @@
 """Requests to `$management` that not every client of the service makes, and the links to `$cbs`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

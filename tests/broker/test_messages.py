@@ -1,7 +1,5 @@
 """What arrives is what was sent: bodies of every kind, properties of every type, and the bytes themselves."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import timedelta
 from decimal import Decimal

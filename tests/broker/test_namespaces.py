@@ -1,7 +1,5 @@
 """Several namespaces in one process: one port each, and nothing in common."""
 
-from __future__ import annotations
-
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusAuthenticationError

@@ -1,7 +1,5 @@
 """Peeking: everything that is there, in whatever state, and nothing is locked by it."""
 
-from __future__ import annotations
-
 import datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pings: accepted like messages, delivered to nobody, shown to nobody."""
 
-from __future__ import annotations
-
 import datetime
 
 import pytest

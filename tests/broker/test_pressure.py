@@ -1,7 +1,5 @@
 """A client that asks for more than it reads, or for more than its share, is held up and not the others."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

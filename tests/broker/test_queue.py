@@ -1,7 +1,5 @@
 """Queues: what is sent is received, in order, and leaves as it is settled."""
 
-from __future__ import annotations
-
 import asyncio
 
 from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode

@@ -1,7 +1,5 @@
 """Every refusal of the broker arrives as the exception that the SDK has for it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which links are looked at when an entity changes: its own, and no others."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

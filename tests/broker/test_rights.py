@@ -1,7 +1,5 @@
 """Every request to `$management`, and every link, with every single right: what each needs and no more."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from pathlib import Path

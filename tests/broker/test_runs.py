@@ -2,8 +2,6 @@
 the same queue and the same counts as if each had come alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

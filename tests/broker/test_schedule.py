@@ -1,7 +1,5 @@
 """Scheduled messages: held until their time, cancelled before it."""
 
-from __future__ import annotations
-
 import datetime
 
 import pytest

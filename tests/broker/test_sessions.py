@@ -1,7 +1,5 @@
 """Sessions: whose they are, in what order their messages come, what state they keep."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime
 from typing import Any

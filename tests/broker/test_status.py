@@ -1,7 +1,5 @@
 """Entities that are disabled, wholly or in part, before and while links are open, or deleted."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Who vanishes, or never spoke AMQP, disturbs nobody else."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import socket

@@ -1,7 +1,5 @@
 """Texts that clients look for in refusals, word by word."""
 
-from __future__ import annotations
-
 import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime

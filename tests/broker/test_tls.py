@@ -1,7 +1,5 @@
 """TLS on the same port as everything else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

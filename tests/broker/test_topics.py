@@ -1,7 +1,5 @@
 """Topics: each subscription gets a copy of what its rules let through."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

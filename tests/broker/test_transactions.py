@@ -1,7 +1,5 @@
 """Local transactions: what is sent and settled in one happens when it is discharged, all of it or nothing."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A message whose application properties cannot be read: its sender is told, and nobody else notices."""
 
-from __future__ import annotations
-
 import pytest
 
 from pairbus.amqp.message import Properties, encode_data, encode_properties

@@ -1,7 +1,5 @@
 """AMQP over WebSocket, on the port of everything else: with the official clients, and byte by byte."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import struct

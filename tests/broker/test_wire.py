@@ -1,7 +1,5 @@
 """The bytes of a delivery: what is written for the usual one at once is what is written piece by piece."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 

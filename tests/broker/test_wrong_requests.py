@@ -1,7 +1,5 @@
 """Requests that no client should send: each is answered, and the link that it came on lives on."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from typing import Any

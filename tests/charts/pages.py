@@ -1,7 +1,5 @@
 """A page as a browser reads it: every tag is closed, and there are its words."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 
 __all__ = ["PageReader", "read_page"]

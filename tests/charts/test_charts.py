@@ -1,7 +1,5 @@
 """The kit that pages are drawn with: places in time, ticks, areas, shades, bars, tables."""
 
-from __future__ import annotations
-
 import re
 from xml.etree import ElementTree
 

@@ -1,7 +1,5 @@
 """As much of JSON Schema as our own schema uses; a word that is not known here fails the test."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

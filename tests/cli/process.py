@@ -1,7 +1,5 @@
 """The command line as a user meets it: a process with arguments, two streams and an exit code."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """`pairbus broker` as a process: what it says, what it leaves, how it stops."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """Colour and progress are for terminals; columns stay straight with colour."""
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess

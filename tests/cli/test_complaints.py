@@ -1,7 +1,5 @@
 """Wrong input, met by hand: one line that says how to mend it, the right exit code, and no traceback."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Completion, asked for by a real bash."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

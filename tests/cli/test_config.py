@@ -1,7 +1,5 @@
 """`pairbus.toml`: what it may say, and how a mistake in it is told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

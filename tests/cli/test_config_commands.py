@@ -1,7 +1,5 @@
 """`pairbus config`: every mistake is told, the schema is that of the code, the example is right."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `pairbus dashboard` tells at its start, and whom it watches."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

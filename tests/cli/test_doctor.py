@@ -1,7 +1,5 @@
 """`doctor` on this machine, and on a pair of embedded namespaces."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`pairbus entity` on an embedded namespace, found in each of the ways that there are."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterator

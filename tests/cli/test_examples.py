@@ -1,7 +1,5 @@
 """Every command shows examples, and each of them parses, as do the command lines of the documents."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 

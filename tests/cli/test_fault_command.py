@@ -1,7 +1,5 @@
 """`pairbus fault` and `pairbus counters` against a running broker."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

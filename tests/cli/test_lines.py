@@ -1,7 +1,5 @@
 """Lines as messages, taken from a thread while the event loop goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import os

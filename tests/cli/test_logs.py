@@ -1,7 +1,5 @@
 """Log lines carry the facts of an event in both formats."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

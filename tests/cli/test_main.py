@@ -1,7 +1,5 @@
 """Exit codes, and what is said when something goes wrong."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """`pairbus messages` on embedded namespaces: nothing of a message is lost between an export and an import."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import itertools

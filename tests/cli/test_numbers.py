@@ -1,7 +1,5 @@
 """Numbers of the command line that are none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The examples for those who run a syphon: what stands in them is run, up to what needs another machine."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import shlex

@@ -1,7 +1,5 @@
 """`provision`, `check`, `send` and `status` on a pair of embedded namespaces."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

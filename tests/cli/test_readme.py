@@ -1,7 +1,5 @@
 """The example of the README does what it says."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

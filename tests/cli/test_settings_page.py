@@ -1,7 +1,5 @@
 """docs/settings.md says what the code says: every option, every key of the configuration file."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

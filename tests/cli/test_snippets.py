@@ -1,7 +1,5 @@
 """The Python of the how-to pages does what the pages say."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

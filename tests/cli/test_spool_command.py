@@ -1,7 +1,5 @@
 """`pairbus spool`: what waits, was refused or is damaged is listed, shown, sent again and dropped."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

@@ -1,7 +1,5 @@
 """A command that a text suggests names the pair as its reader did, so that it can be run as it is printed."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What commands print: rates, moments, tables, and a status of which nothing can be seen."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from pathlib import Path
 

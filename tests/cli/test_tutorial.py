@@ -1,7 +1,5 @@
 """docs/tutorial.md, typed in from top to bottom; what it shows is what comes out."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """What `pairbus verify` says of a verdict."""
 
-from __future__ import annotations
-
 import pytest
 
 from pairbus.cli.verify import _draw

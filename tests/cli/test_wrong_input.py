@@ -5,8 +5,6 @@ tried too. Nothing is reached and nothing is served: what a command does first o
 Spark, ends it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Coroutine, Iterator

@@ -1,7 +1,5 @@
 """Two namespaces in memory for each test, a paired client for them, and an event loop in a hurry."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Both sides of a pair are down, on timers that stand still until they are advanced."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A pair on two embedded namespaces, and what one wants to know of them in a test."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Coroutine

@@ -1,7 +1,5 @@
 """The way through the backlog and back: rotation, pings, faulted entities, and what is done by hand."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import pickle

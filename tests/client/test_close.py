@@ -1,7 +1,5 @@
 """How a client and its senders end: what is under way, what waits, and a close that is cancelled."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Many at once: a thousand tasks on one client, callers that are cancelled, and many outages in a row."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """The core of the client over our own AMQP; all its tests go that way in the long form."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime
 from collections.abc import AsyncIterator, Callable

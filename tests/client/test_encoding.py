@@ -1,7 +1,5 @@
 """What our own AMQP sends is what the SDK sends, byte for byte, and what the one refuses the other does."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime
 import time

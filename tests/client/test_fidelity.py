@@ -5,8 +5,6 @@ Each sample is sent twice, to the entity and, failed over, to the backlog. What 
 read as bytes, unwrapped by the rules, and compared with what the entity was given.
 """
 
-from __future__ import annotations
-
 import time
 import uuid
 from dataclasses import dataclass, replace

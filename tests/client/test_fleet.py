@@ -1,7 +1,5 @@
 """One prober for a fleet: what fifty clients cost in an outage, and whatever may be wrong with that."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading

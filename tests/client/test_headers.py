@@ -1,7 +1,5 @@
 """Messages whose properties are longer than the service takes: nobody's outage but their sender's mistake."""
 
-from __future__ import annotations
-
 import datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The syphon inside a client: the backlog comes home by itself; nothing is lost, locked or left behind."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import json

@@ -1,7 +1,5 @@
 """How a client begins and lives: what it refuses, the first success, restarts in an outage, what it tells."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import json

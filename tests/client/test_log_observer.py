@@ -1,7 +1,5 @@
 """What a client writes to the log of itself."""
 
-from __future__ import annotations
-
 import pytest
 
 from pairbus.client.observers.observer import LogObserver

@@ -2,8 +2,6 @@
 generators, mappings, batches, schedules.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any

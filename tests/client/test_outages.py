@@ -2,8 +2,6 @@
 one side lives.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

@@ -1,7 +1,5 @@
 """What hangs on the SDK's own pace: mistakes that it needs more than a second to tell from silence."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 

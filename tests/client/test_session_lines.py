@@ -1,7 +1,5 @@
 """Calls of one session that run side by side keep their line, whatever becomes of those before them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Order across a failback: sessions that have something in the backlog stay there until it has come home."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from pathlib import Path

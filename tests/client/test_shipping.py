@@ -1,7 +1,5 @@
 """Records of applications come to the shared place by themselves; what a dead host has kept is told."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import io

@@ -1,7 +1,5 @@
 """What the SDK is told of both sides or of one: where it is reached, by which transport, whom it trusts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

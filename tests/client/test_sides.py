@@ -1,7 +1,5 @@
 """How a pair ends: one side without the other, both, faulted or closed, with a hosted syphon and without."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, Literal
 

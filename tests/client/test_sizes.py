@@ -2,8 +2,6 @@
 outage.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Both sides down: what the local spool keeps, for whom, how much, and how it is sent again."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

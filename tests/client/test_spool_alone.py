@@ -1,7 +1,5 @@
 """The spool by itself: what is on the disk, what a crash leaves, and lanes that do not hold each other up."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

@@ -1,7 +1,5 @@
 """Whatever happens to a byte of the spool's files, no record that is whole is deleted or hidden."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """The spool counts for the order of sessions, also after a restart."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The files of the spool: how they follow each other, and what is on the disk when."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import math

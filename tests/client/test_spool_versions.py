@@ -1,7 +1,5 @@
 """State of version 0.1.0, as its own code left it behind, is read; that of a newer version is left alone."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import shutil

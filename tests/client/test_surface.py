@@ -1,7 +1,5 @@
 """The user's API is the SDK's: the same methods, keywords and defaults; and all of it is explained."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The timers that tests turn by hand, and those of the event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

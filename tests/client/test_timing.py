@@ -1,7 +1,5 @@
 """When things happen, to the millisecond: the client's time stands still until the test lets it pass."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One TLS context for all connections of a client, as strict as those that the SDK would make."""
 
-from __future__ import annotations
-
 import ssl
 from importlib import import_module
 

@@ -1,7 +1,5 @@
 """Where a client lives: on one event loop, in one process, beside others with the same state."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

@@ -1,7 +1,5 @@
 """The control address: what it answers, to whom, and that nothing which is said to it disturbs it."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

@@ -1,7 +1,5 @@
 """What crossed the wire is counted to the last operation, under one spelling, by connection."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager

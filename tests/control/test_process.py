@@ -1,7 +1,5 @@
 """`pairbus broker` as a process: broken and healed by `pairbus fault`, scripted by a plan, what it logs."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

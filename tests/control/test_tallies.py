@@ -1,7 +1,5 @@
 """Counters and the list of connections by themselves, without a broker."""
 
-from __future__ import annotations
-
 import json
 
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Health and metrics: for whoever asks, in the format that scrapers read, and without secrets."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import json

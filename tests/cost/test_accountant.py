@@ -1,7 +1,5 @@
 """What an exact accountant asks of a bill: sums, cuts, months, and that every form of it says the same."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The bill against examples worked by hand, and against its own laws."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """`pairbus cost estimate` as people and programs use it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields
 from pathlib import Path

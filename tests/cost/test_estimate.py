@@ -1,7 +1,5 @@
 """The model against examples worked by hand, and against its own laws."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """The model against months that were worked out by hand; the files say how."""
 
-from __future__ import annotations
-
 import tomllib
 from decimal import Decimal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page: it needs nothing but itself, and shows what the report says."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """The price sheet and the description of a system: what is wrong with them is said, and how to mend it."""
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 from importlib import resources

@@ -1,7 +1,5 @@
 """How often brokers are killed, and by which dice."""
 
-from __future__ import annotations
-
 import os
 import random
 

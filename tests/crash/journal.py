@@ -10,8 +10,6 @@ Rules
 4. What nobody sent is not there, nothing is there twice, and a sequence number names one message only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum

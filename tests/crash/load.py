@@ -1,7 +1,5 @@
 """Producers and consumers on the official client, which write down what they do and what they were told."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import datetime

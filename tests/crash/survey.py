@@ -1,7 +1,5 @@
 """What a broker has, seen through the official client."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from azure.servicebus import ServiceBusMessageState, ServiceBusSubQueue

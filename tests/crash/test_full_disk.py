@@ -4,8 +4,6 @@ The broker's process may not let its files grow beyond a size. To SQLite that is
 full disk, and it needs neither privileges nor a file system of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path

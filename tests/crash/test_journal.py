@@ -1,7 +1,5 @@
 """The judge itself: it must find every kind of lie, and must not take what is right for one."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.crash.journal import Fate, Found, Journal

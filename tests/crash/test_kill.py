@@ -1,7 +1,5 @@
 """A broker under load is killed at random moments. What it has said before is still true after a restart."""
 
-from __future__ import annotations
-
 import random
 import time
 from pathlib import Path

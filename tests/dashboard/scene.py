@@ -1,7 +1,5 @@
 """A pair that is watched: embedded namespaces, their ready file, a state directory and a dashboard."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

@@ -3,8 +3,6 @@
 One browser goes through it all once (`tests/node/dashboard.js`); a test looks at what each check has seen.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress

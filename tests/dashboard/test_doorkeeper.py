@@ -1,7 +1,5 @@
 """Who is let in: by name, by token, and what each answer carries."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from pathlib import Path

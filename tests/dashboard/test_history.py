@@ -1,7 +1,5 @@
 """What was stays known: across restarts, torn lines, full disks and any order of looks."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Metrics, rules, runbook and Grafana dashboard agree; each alert is raised by what it is for."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Money of this month: by the rules of the bill, whether or not a report has taken the records in."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a dashboard shows of a pair in an outage, and what it can do about it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """Each source fails by itself, keeps its last word, and never has two threads."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from pathlib import Path

@@ -4,8 +4,6 @@ Each entity is sent to evenly. While the fault holds, sends wait for the failove
 backlog; when it is over, pings bring the entity back and the backlog drains at a fixed rate.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """What an application says of its sends, and what is made of it when it says little."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shlex

@@ -1,7 +1,5 @@
 """The audit finds what was planted: a loss, a duplicate, a disorder, a changed body; and nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The page in a real browser: nothing sticks out, on a desk or on a telephone, and nothing goes wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

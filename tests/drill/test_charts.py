@@ -1,7 +1,5 @@
 """What the time line of a drill is drawn with: series in slots, and lanes."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What a scenario promises is judged by figures; a promise that was not kept is told with them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

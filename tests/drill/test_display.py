@@ -1,7 +1,5 @@
 """What a drill looks like while it runs: drawn on a terminal of 80 by 24, or told line by line."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

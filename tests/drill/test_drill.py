@@ -1,7 +1,5 @@
 """Drills from beginning to end: short ones, on a machine that may be busy with others."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

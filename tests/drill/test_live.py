@@ -1,7 +1,5 @@
 """A drill that is watched: the page is there while it goes on, shows its outage, and is gone afterwards."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from pathlib import Path

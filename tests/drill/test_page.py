@@ -1,7 +1,5 @@
 """The page of a drill: it needs nothing but itself, and shows what the result says."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

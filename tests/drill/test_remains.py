@@ -1,7 +1,5 @@
 """What is found after a drill."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Scenarios: those that ship are sound, and what is wrong with one is told with its place."""
 
-from __future__ import annotations
-
 import pytest
 
 from pairbus.drill.scenario import (

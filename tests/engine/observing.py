@@ -1,7 +1,5 @@
 """Everything of a namespace that a client could see, as plain values to compare."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pairbus.broker.engine.deadlines import NEVER, Deadlines

@@ -1,7 +1,5 @@
 """Messages and namespaces for the tests of the engine."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping
 from typing import Any

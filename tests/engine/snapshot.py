@@ -1,7 +1,5 @@
 """The rows that a complete store would hold of a namespace: what `replay` has to make the same of."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pairbus.broker.engine.entity import Entity

@@ -1,7 +1,5 @@
 """Decimals among the application properties: the number stays, its form becomes the service's."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 from hypothesis import given

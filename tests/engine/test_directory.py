@@ -1,7 +1,5 @@
 """Entities come, are found, change and go."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

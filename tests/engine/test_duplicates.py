@@ -1,7 +1,5 @@
 """Duplicate detection."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

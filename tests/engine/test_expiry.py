@@ -1,7 +1,5 @@
 """Time to live."""
 
-from __future__ import annotations
-
 import pytest
 
 from pairbus import conditions

@@ -1,7 +1,5 @@
 """Entities that pass their messages on."""
 
-from __future__ import annotations
-
 import pytest
 
 from pairbus import conditions

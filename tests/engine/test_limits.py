@@ -1,7 +1,5 @@
 """What is refused: sizes, quotas, statuses, names and settings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A queue against a model that is simple enough to be right: a list, searched from the front."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass
 

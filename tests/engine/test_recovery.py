@@ -1,7 +1,5 @@
 """Events are enough to build everything again, from the whole log as from a snapshot."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 from dataclasses import replace

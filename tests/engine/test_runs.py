@@ -2,8 +2,6 @@
 after the other.
 """
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 

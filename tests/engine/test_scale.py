@@ -3,8 +3,6 @@
 Counted, not timed: what is looked at for one operation, and what is kept for things that are gone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

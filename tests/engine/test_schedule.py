@@ -1,7 +1,5 @@
 """Messages that wait for their time."""
 
-from __future__ import annotations
-
 import pytest
 
 from pairbus import conditions

@@ -1,7 +1,5 @@
 """Sessions: who holds one, what waits in it, and how it ends."""
 
-from __future__ import annotations
-
 import uuid
 
 import pytest

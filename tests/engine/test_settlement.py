@@ -1,7 +1,5 @@
 """Receiving and settling: what each way of ending a lock does to a message."""
 
-from __future__ import annotations
-
 import pickle
 import tracemalloc
 import uuid

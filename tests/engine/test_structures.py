@@ -1,7 +1,5 @@
 """The parts that make everything quick: table, line, deadlines, alarms, tokens."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import uuid

@@ -1,7 +1,5 @@
 """What each tier has and lacks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Topics, subscriptions and rules."""
 
-from __future__ import annotations
-
 import pytest
 
 from pairbus import conditions

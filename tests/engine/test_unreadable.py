@@ -1,7 +1,5 @@
 """Application properties that cannot be read: refused when they come, and carried where a store has them."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Callable
 

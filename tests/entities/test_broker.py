@@ -1,7 +1,5 @@
 """A broker that has what its files declare, at the start and on change."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

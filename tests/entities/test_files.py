@@ -1,7 +1,5 @@
 """What the two forms of entity files say, and what is said of their mistakes."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The official administration client under faults: answers become HTTP statuses, the line is the line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The board answers questions about any moment, without a clock, a socket or a broker."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

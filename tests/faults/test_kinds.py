@@ -5,8 +5,6 @@ The SDK takes its time to open and close links. So every case has a namespace of
 by side before the first test, and the tests look at what was seen.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import dataclass, field

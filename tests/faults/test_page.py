@@ -1,7 +1,5 @@
 """The page on faults says what was seen, and its examples are good."""
 
-from __future__ import annotations
-
 import re
 import socket
 from typing import Any

@@ -1,7 +1,5 @@
 """A plan is read whole and checked whole before anything happens, and is the same again for its seed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -2,8 +2,6 @@
 have not said a word yet.
 """
 
-from __future__ import annotations
-
 import errno
 import select
 import socket

@@ -5,8 +5,6 @@ without a limit that it keeps, and hangs for minutes. A black hole that it conne
 gives that one second.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -3,8 +3,6 @@
 What is written by hand beside the table, for its types or as prose, is compared with it here.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Faults that come and go with time. The broker's clock stands still until a test turns it."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import socket

@@ -1,7 +1,5 @@
 """Sends of which the client never learns what became of them: the message is there all the same."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

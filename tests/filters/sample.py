@@ -1,7 +1,5 @@
 """A message for filters to look at."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """`LIKE` finds what it should, and whatever text and pattern are, in a few reads of the text."""
 
-from __future__ import annotations
-
 import re
 
 from hypothesis import given

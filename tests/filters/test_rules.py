@@ -1,7 +1,5 @@
 """Filters, actions and rules as values: matching, changing, comparing, pickling, and plain dicts."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import math

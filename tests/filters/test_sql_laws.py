@@ -1,7 +1,5 @@
 """Laws that hold for any expression: a plainly written evaluator agrees, and no input breaks a rule."""
 
-from __future__ import annotations
-
 import contextlib
 import uuid
 from collections.abc import Callable

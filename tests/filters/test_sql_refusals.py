@@ -1,7 +1,5 @@
 """Malformed expressions are refused when the rule is made, with the place and a way to mend them."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 

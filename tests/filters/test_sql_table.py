@@ -1,7 +1,5 @@
 """What expressions give, row by row. None is unknown."""
 
-from __future__ import annotations
-
 import datetime
 import time
 import uuid

@@ -1,7 +1,5 @@
 """What the documents tell a reader to type."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The project's own files, as the guards look at them."""
 
-from __future__ import annotations
-
 import ast
 import gc
 import subprocess

@@ -1,7 +1,5 @@
 """The public surface: the packages that a user imports from, and what they offer."""
 
-from __future__ import annotations
-
 import pkgutil
 from functools import cache
 from importlib import import_module

@@ -1,7 +1,5 @@
 """No module needs itself: imports at the top of modules make no circle, and those for types alone few."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter

@@ -4,8 +4,6 @@ A number of seconds that is enough on an idle machine fails on a busy one. A tes
 `PATIENCE` (`tests/waiting.py`); one that lets a time pass passes less than `EXPIRES`, and nobody waits long.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a user can type or set is documented, and what is documented exists."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """One root for every exception, and each of them survives pickle: Spark ships them between processes."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 import types

@@ -1,7 +1,5 @@
 """What a module says it exports is there (ruff keeps it in order), and importing the package stays cheap."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

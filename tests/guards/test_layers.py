@@ -1,7 +1,5 @@
 """Arrows point down only: a package imports what lies below it, wherever in a module the import stands."""
 
-from __future__ import annotations
-
 import ast
 import sys
 import tomllib

@@ -1,7 +1,5 @@
 """What a machine lacks is said, once and clearly."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """ARCHITECTURE.md is a map of the tree that there is: its rooms, its rows, and the places that it names."""
 
-from __future__ import annotations
-
 import re
 
 from .documents import code_blocks

@@ -1,9 +1,8 @@
 """One name, one meaning; one way to write what every module writes."""
 
-from __future__ import annotations
-
 import ast
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ TWINS = {"PairedSender", "PairedServiceBusClient"}
 
 DOUBLE_BACKTICKS = re.compile(r"(?<!`)``[^`\n]+``(?!`)")
 RULER = re.compile(r"^\s*#.*[-=─]{4,}")
+PUT_OFF = "from __future__ import annotations\n\n"
 LOGGER = re.compile(r"getLogger\((?!__name__\)|\"pairbus\"\)|\"azure)")
 
 
@@ -139,3 +139,53 @@ def test_the_sources_speak_one_dialect(pattern: re.Pattern[str], instead: str) -
         if pattern.search(line)
     ]
     assert found == [], instead
+
+
+def reads_ahead(tree: ast.Module) -> bool:
+    """Whether an annotation names what is not there yet when its line runs: below it, or for types alone."""
+    there_after: dict[str, int] = {}
+    for node in ast.walk(tree):
+        match node:
+            case (
+                ast.ClassDef(name=name, end_lineno=int(last))
+                | ast.Assign(targets=[ast.Name(id=name)], end_lineno=int(last))
+                | ast.AnnAssign(target=ast.Name(id=name), end_lineno=int(last))
+            ):
+                there_after[name] = max(last, there_after.get(name, 0))
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                for inner in ast.walk(node):
+                    match inner:
+                        case (
+                            ast.alias(asname=str(name))
+                            | ast.alias(name=name, asname=None)
+                            | ast.Name(id=name, ctx=ast.Store())
+                        ):
+                            there_after[name] = sys.maxsize
+    return any(
+        isinstance(name, ast.Name) and name.lineno <= there_after.get(name.id, 0)
+        for node in ast.walk(tree)
+        for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None))
+        if annotation is not None
+        for name in ast.walk(annotation)
+    )
+
+
+def test_annotations_are_put_off_only_where_they_read_ahead() -> None:
+    files = [path for room in ("src", "bench", "scripts", "tests") for path in python_files(ROOT / room)]
+    texts = {path: path.read_text(encoding="utf-8") for path in files}
+    putting_off = [path for path, text in texts.items() if PUT_OFF in text]
+    assert [str(path.relative_to(ROOT)) for path in putting_off if not reads_ahead(parse(texts[path]))] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("class Line:\n    def copy(self) -> Line: ...", True),
+        ("def find() -> list[Line]: ...\nclass Line: ...", True),
+        ("if TYPE_CHECKING:\n    from lines import Line\ndef find(line: Line | None): ...", True),
+        ("from lines import Line\nclass Row:\n    line: Line\ndef find(row: Row): ...", False),
+        ("def find() -> int: ...", False),
+    ],
+)
+def test_the_guard_sees_what_reads_ahead(source: str, expected: bool) -> None:
+    assert reads_ahead(ast.parse(source)) is expected

@@ -1,7 +1,5 @@
 """What the SDK marks as its own is read in `pairbus.sdk.privates` and nowhere else."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from functools import cache

@@ -1,7 +1,5 @@
 """docs/reference.md is what `make reference` would write."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Habits that the tree keeps: small modules, nothing unfinished, nothing of one machine."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the documents tell a user to import or to catch can be imported from a public package."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import inspect

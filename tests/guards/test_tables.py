@@ -1,7 +1,5 @@
 """What is told of a table outside of the code is what the table says."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

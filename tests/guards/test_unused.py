@@ -1,7 +1,5 @@
 """Nothing stands in the source that nobody uses, and the script that looks for it finds what it should."""
 
-from __future__ import annotations
-
 import runpy
 from collections.abc import Callable
 from pathlib import Path

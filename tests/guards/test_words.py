@@ -1,7 +1,5 @@
 """The words of Service Bus stand in `conditions` and `words`, each once, and nowhere else in the source."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The lease of a pair: one has it, the others wait, and whoever loses it knows before another can have it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -6,8 +6,6 @@ Everything is written, shipped, put into tables, removed and audited by the real
 Service Bus, the clock, and the store behind `abfss://`, which is a directory with faults.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import random

@@ -5,8 +5,6 @@ The files are written, adopted, compacted and audited by the real code, and the 
 is played is Service Bus, and, unless it is wanted otherwise, the table: JSON lines under the name of Parquet.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import fcntl
 import json

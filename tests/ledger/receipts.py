@@ -1,7 +1,5 @@
 """Receipts read back in plain Python."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Chains: whatever is removed or edited up to the last anchor is told, and nothing that is whole."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Compactions as they are, by Arrow, beside writers, kills, retention and rows made ready lose nothing."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """What client and pump write down is what the broker counts on their connections."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Iterable

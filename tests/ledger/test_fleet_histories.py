@@ -4,8 +4,6 @@ after anything was done to the records or a message stolen. In a store and in a 
 `PAIRBUS_VERDICT_HISTORIES` plays more of them.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import secrets

@@ -1,7 +1,5 @@
 """Tables: what is gone or damaged is told for ever, whatever is compacted later."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

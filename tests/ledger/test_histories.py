@@ -3,8 +3,6 @@
 `PAIRBUS_VERDICT_HISTORIES` plays more of them.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """A client and a pump that are killed: their ledger lacks the open interval at most, and reports say so."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

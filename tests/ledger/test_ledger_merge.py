@@ -1,7 +1,5 @@
 """Objects of the ledger are put together, and every row is there whenever one looks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A ledger is what its rows say, however they are cut into segments, and in whatever order these are read."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

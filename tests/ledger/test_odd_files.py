@@ -1,7 +1,5 @@
 """What lies among records and is no file: it is told, nobody waits for it, and the rest is read."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Callable

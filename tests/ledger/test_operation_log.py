@@ -1,7 +1,5 @@
 """The writer of operations: what it keeps, what a killed process loses at most, and how that shows."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Compaction without Spark: rows come into tables, and nothing is lost, doubled or passed over."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Receipts: durable when told, shared fsyncs, one row a message for who reads them."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The rules of the verdict, against a world that is played message by message."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import product

@@ -1,7 +1,5 @@
 """Redirect records: safe from a kill when append returns, one write for many, never in the way of a send."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

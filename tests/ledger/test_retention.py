@@ -1,7 +1,5 @@
 """Retention: what is old goes, and the audit neither misses it nor passes over what is missing besides."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

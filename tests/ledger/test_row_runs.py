@@ -1,7 +1,5 @@
 """What the numbers of rows tell: every one that was written and is not there, and no other."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Segments: closed by a rename, durable row by row, adopted when their writer is gone."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

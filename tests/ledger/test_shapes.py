@@ -1,7 +1,5 @@
 """What is sealed or linked may hold any JSON: it is told and nothing crashes, whoever has sealed it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

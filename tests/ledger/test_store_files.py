@@ -1,7 +1,5 @@
 """Who reads a store finds all that was there, whatever a fleet puts and deletes meanwhile."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path

@@ -4,8 +4,6 @@ A module names its script as `SCRIPT`. The script runs once for the module, agai
 its own, and `test_one_message(seen)` is given what the check "one message" saw.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

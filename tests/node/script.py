@@ -1,7 +1,5 @@
 """Runs one of the scripts beside this file with Node and reads what it reports: one JSON line a check."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Administration with the npm client, by TLS on the port of the connection string."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the npm client sends, the Python client reads, and the other way round, with all property types."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Iterator

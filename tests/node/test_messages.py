@@ -1,7 +1,5 @@
 """Queues through the npm client: send, receive, settle, peek, schedule, dead letters."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

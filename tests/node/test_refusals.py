@@ -1,7 +1,5 @@
 """Refusals as the npm client tells them to a program: a ServiceBusError with a code."""
 
-from __future__ import annotations
-
 from typing import Any
 
 SCRIPT = "refusals.js"

@@ -1,7 +1,5 @@
 """rhea, the AMQP client of Node below the official one: its main paths on an embedded namespace."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,8 +3,6 @@
 The client of JavaScript reads a bare string only, that of Go a described one only.
 """
 
-from __future__ import annotations
-
 import socket
 from typing import Any
 

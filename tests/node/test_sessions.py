@@ -1,7 +1,5 @@
 """Sessions through the npm client."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

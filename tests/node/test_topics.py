@@ -1,7 +1,5 @@
 """Topics, filters and rules through the npm client."""
 
-from __future__ import annotations
-
 from typing import Any
 
 SCRIPT = "topics.js"

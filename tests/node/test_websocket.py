@@ -1,7 +1,5 @@
 """The npm client over a WebSocket."""
 
-from __future__ import annotations
-
 from typing import Any
 
 SCRIPT = "websocket.js"

@@ -1,7 +1,5 @@
 """An application that sends until it is told to stop: JOURNAL STATE PRIMARY SECONDARY."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os

@@ -1,7 +1,5 @@
 """A broker whose clock can be set: `python -m tests.ordeal.broker` and the arguments of `pairbus broker`."""
 
-from __future__ import annotations
-
 import sys
 
 from pairbus.cli.main import main

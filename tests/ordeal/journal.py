@@ -8,8 +8,6 @@
 The file is open from the start: whoever has no descriptors left still writes.
 """
 
-from __future__ import annotations
-
 import os
 
 __all__ = ["BACKLOG", "Journal", "body_of"]

@@ -1,7 +1,5 @@
 """A pump that moves the backlog: JOURNAL RECORDS RATE PRIMARY SECONDARY. With the rate `all` to the end."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the processes of an ordeal are told by signals: the time, and when to end."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

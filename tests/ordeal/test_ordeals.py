@@ -6,8 +6,6 @@ is in use, or, where both sides are away, the spool. Each fault is seen to have 
 would tell nothing. `make test` goes through a few cases, `make soak` through all.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import time

@@ -1,7 +1,5 @@
 """An entity's health in tests: made, brought to a state, and what comes of an input."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import uuid
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any

@@ -1,7 +1,5 @@
 """The table of failures, row by row, with exceptions built as the SDK builds them."""
 
-from __future__ import annotations
-
 import pickle
 import socket
 import ssl

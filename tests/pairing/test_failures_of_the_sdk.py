@@ -1,7 +1,5 @@
 """What the SDK really raises, from sockets that misbehave: the classes in the table are not of our making."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime
 import logging

@@ -1,7 +1,5 @@
 """The state machine: each row of its table, then the rules of the clock."""
 
-from __future__ import annotations
-
 import pytest
 
 from pairbus.options import EntityState, StateChange

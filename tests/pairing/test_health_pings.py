@@ -1,7 +1,5 @@
 """The state machine: when pings go out, and what their answers lead to."""
 
-from __future__ import annotations
-
 import pytest
 
 from pairbus.options import EntityState

@@ -4,8 +4,6 @@ The model of health keeps every beginning since the last success and derives the
 model of the rotation is a dictionary of absences.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import pytest

@@ -1,7 +1,5 @@
 """What has survived a long collection is left out of the next ones; from time to time it is not."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Every step of an end is taken."""
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 

@@ -1,7 +1,5 @@
 """A name leads to the file that was opened by it, or it does not: asked either way."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files: the old one or the new one, whole, whatever fails; and locks that end with their holder."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

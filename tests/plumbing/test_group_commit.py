@@ -1,7 +1,5 @@
 """Group commit: every append ends, what was acknowledged is on the disk, what failed is told."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Sequence

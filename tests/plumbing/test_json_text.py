@@ -1,7 +1,5 @@
 """JSON that others have written."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

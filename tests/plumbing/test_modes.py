@@ -1,7 +1,5 @@
 """What holds messages or keys is for its owner alone, whatever the umask; records follow their directory."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator

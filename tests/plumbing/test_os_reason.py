@@ -1,7 +1,5 @@
 """Why the system refused something."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """Numbers as ranges, and back."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """One thread beside the loop, in order."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator

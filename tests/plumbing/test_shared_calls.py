@@ -1,7 +1,5 @@
 """Functions that block: asked once for all, waited for by none who is called away, and not for ever."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Waiting with a limit, and ending tasks."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 

@@ -1,7 +1,5 @@
 """One reader of TOML: whatever is wrong with a file, it tells the place, and never falls over."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Iterator
 from datetime import date

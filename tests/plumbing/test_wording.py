@@ -1,7 +1,5 @@
 """Numbers as people read them: lengths of time, moments, and money of which nothing is hidden."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

@@ -1,7 +1,5 @@
 """qpid-proton, a client that knows nothing of Service Bus: its main paths on an embedded namespace."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

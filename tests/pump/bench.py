@@ -1,7 +1,5 @@
 """What the tests of the pump share: two embedded namespaces, wrapped messages, and what became of them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager

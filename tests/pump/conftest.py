@@ -1,7 +1,5 @@
 """Two embedded namespaces for each test."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

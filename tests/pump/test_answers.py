@@ -1,7 +1,5 @@
 """What a single send waits for: to its task a future, and woken in the turn that reads it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 from collections.abc import Callable

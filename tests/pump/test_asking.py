@@ -1,7 +1,5 @@
 """Questions that are called off: the task that asks goes on, unless somebody else has cancelled it."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

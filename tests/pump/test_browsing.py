@@ -1,7 +1,5 @@
 """Looking through an entity by peek: its end is found, pages are whole, answers are read as they are."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, cast
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """What every transport does, held against each of them: those of the pump, and the simulation's own."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from decimal import Decimal
 from math import inf

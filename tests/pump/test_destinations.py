@@ -1,7 +1,5 @@
 """What is believed of a path that refuses."""
 
-from __future__ import annotations
-
 from pairbus.pump.destinations import DENIALS, DENIED_FOR, Destinations, PathState
 from pairbus.pump.judgement import Judgement, Remedy
 

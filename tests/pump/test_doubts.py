@@ -1,7 +1,5 @@
 """A message is settled when all its doubts are on record."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace

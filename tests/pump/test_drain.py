@@ -1,7 +1,5 @@
 """Draining: everything ends where it belongs, as it was, in order, with a receipt."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time

@@ -1,7 +1,5 @@
 """How a pump ends: asked to, killed, or idle for hours."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -1,7 +1,5 @@
 """Beside an application, where namespaces have credits: what it meets of a drain, and what the drain gets."""
 
-from __future__ import annotations
-
 import pytest
 
 from pairbus.pump.gait import KEPT_ALONE, STANDARD_CREDITS

@@ -4,8 +4,6 @@ The queue is a model: numbers, each gone, free, locked by somebody else or put a
 in order and in pieces, as the service does; whoever is locked may come free at any time.
 """
 
-from __future__ import annotations
-
 import asyncio
 from functools import cache
 from typing import cast

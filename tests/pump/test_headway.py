@@ -1,7 +1,5 @@
 """A pump that makes no headway says so, and why."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Lanes: order, locks and back-off, played through with a model of both sides."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 from math import inf

@@ -1,7 +1,5 @@
 """A line to a namespace: its deadlines hold, its end is told, and nothing of it is left behind."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 import weakref

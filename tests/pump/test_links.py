@@ -1,7 +1,5 @@
 """Links: who waits keeps its turn, and whose turn has not come is not late."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a pump records is what the broker counts: for a path that refuses, and through a long idle poll."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """Pairs and options travel by pickle as names; secrets neither travel nor show."""
 
-from __future__ import annotations
-
 import pickle
 import time
 from pathlib import Path

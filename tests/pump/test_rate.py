@@ -1,7 +1,5 @@
 """The limiter, and the credit that follows from the rate."""
 
-from __future__ import annotations
-
 from math import inf
 
 from hypothesis import given, settings

@@ -3,8 +3,6 @@
 Messages in hand are put aside or given back where anybody listens; elsewhere their locks end by themselves.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Receipts that wait for others, to share the price of a put, do so only while others can come."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """What the trouble of one path means for the pace of all."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import cast
 

@@ -1,7 +1,5 @@
 """Receipts in a store that fails: nothing leaves the backlog without one, and all of it comes later."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 

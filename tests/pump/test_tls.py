@@ -1,7 +1,5 @@
 """TLS: with the certificate of the namespaces, and a clear word if it is another one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

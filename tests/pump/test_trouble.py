@@ -1,7 +1,5 @@
 """When something is wrong with a path: the others go on, nothing spins, each message ends where it should."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -1,7 +1,5 @@
 """The turns in which the queues of a drain begin."""
 
-from __future__ import annotations
-
 import asyncio
 from random import Random
 

@@ -1,7 +1,5 @@
 """Queues that wait for the rate, in line."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

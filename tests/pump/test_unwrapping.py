@@ -1,7 +1,5 @@
 """Opening envelopes: what the primary gets is what was sent, to the byte."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 

@@ -4,8 +4,6 @@ The limiter and the broker's credits are the real ones; what lies between them i
 few milliseconds the pump asks for what it may, sends what it has, and sounds the secondary when told to.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field

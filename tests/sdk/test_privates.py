@@ -4,8 +4,6 @@ A test that fails here after a new version of the SDK names what broke; `pairbus
 what the client does without it.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import AsyncIterator, Iterator
 from types import SimpleNamespace

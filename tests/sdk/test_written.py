@@ -6,8 +6,6 @@ for it. Then read what has changed, mend `take_written`, and put the new digest 
 long as that is not done the client sends by the public way.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import inspect

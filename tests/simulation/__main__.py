@@ -1,7 +1,5 @@
 """Plays any number of histories: `python -m tests.simulation --seed N --histories M --processes P`."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -1,7 +1,5 @@
 """Plays a plan of the client: the real paired client between two namespaces, with its callers and spool."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import datetime

@@ -1,7 +1,5 @@
 """Mistakes of the client and of its spool."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """What a history of the client is made of, drawn from a seed."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, replace
 from typing import Literal

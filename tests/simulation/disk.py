@@ -1,7 +1,5 @@
 """A disk for receipts: what is on it outlives its writer; it may be full, and it may fail to sync."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import random

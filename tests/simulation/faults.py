@@ -1,7 +1,5 @@
 """What goes wrong, as data: a list that can be drawn, printed and shortened."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -14,8 +14,6 @@ order the secondary wakes those who wait for word, and whatever goes wrong at th
    most; all that is billed besides is proportional to clients and entities, and not to the outage.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable

@@ -5,8 +5,6 @@ namespace that it is not wanted. Who waits for word is woken in the order of tho
 that is the namespace's affair, and the seed decides.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import deque

@@ -9,8 +9,6 @@
    this, so that there are no power cuts without `/dev/shm`.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

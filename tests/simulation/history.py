@@ -1,7 +1,5 @@
 """What histories of all kinds share: a loop, a trace, and faults that come to pass."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 

@@ -11,8 +11,6 @@ Theory of operation
    steps run out, somebody waits for ever or runs in circles: `Stuck`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import heapq

@@ -5,8 +5,6 @@ worth something; one that has never been shown a mistake is not. They stand in `
 `client_mutants`, which put them into the list.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The application sends and receives as many messages a second, at one side or at 
 credit, and so does each message that it receives; what it is refused it counts and drops.
 """
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, field
 from functools import partial

@@ -1,7 +1,5 @@
 """Plays a plan of the pump: the real pump between two namespaces, killed and begun again as the plan says."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

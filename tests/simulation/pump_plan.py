@@ -1,7 +1,5 @@
 """What a history of the pump is made of, drawn from a seed. Plain data: it can be printed and shortened."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from typing import Literal

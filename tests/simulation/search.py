@@ -1,7 +1,5 @@
 """Plays many histories, on several processes, and reports those that fail."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

@@ -1,7 +1,5 @@
 """Makes a history that fails shorter, for whoever has to understand it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar

@@ -4,8 +4,6 @@ large for the backlog, disks that fail, and power cuts.
 A history takes milliseconds, so that what is rare in those of the whole client is found here.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import shutil

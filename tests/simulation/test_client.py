@@ -1,7 +1,5 @@
 """Histories of the client, as many as `make test` has time for; `make soak` plays fifty thousand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

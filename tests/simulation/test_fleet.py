@@ -1,7 +1,5 @@
 """A fleet that shares its pings: all come back, soon, whatever goes wrong; and what that costs."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 

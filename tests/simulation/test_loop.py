@@ -1,7 +1,5 @@
 """The loop of the simulation: time that jumps, processes that die, and ends that are never reached."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

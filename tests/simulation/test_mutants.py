@@ -1,7 +1,5 @@
 """Each mistake that is known by name is found by looking for it, not by a seed that is known to show it."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """The real pump beside an application, both namespaces with credits: it takes them slowly, on either side."""
 
-from __future__ import annotations
-
 import logging
 from math import inf
 

@@ -1,7 +1,5 @@
 """Histories of the pump, as many as `make test` has time for; `make soak` plays fifty thousand."""
 
-from __future__ import annotations
-
 import pytest
 
 from .search import report, search

@@ -3,8 +3,6 @@
 What they held is under lock, and looks as if nobody had ever touched it. Behind it lies what they put aside.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 

@@ -1,7 +1,5 @@
 """A history depends on its seed alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

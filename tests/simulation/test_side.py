@@ -1,7 +1,5 @@
 """What takes the place of the SDK does as the SDK does: our own AMQP, and the stand-in of the simulation."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime
 import logging

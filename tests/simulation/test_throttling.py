@@ -4,8 +4,6 @@ The pump once held more under lock than its rate could send before those locks e
 all, and the rate itself took minutes to find back.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 

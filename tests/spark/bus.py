@@ -1,7 +1,5 @@
 """A pair of embedded namespaces with a backlog, filled and looked at from within the broker."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """One Spark session for all tests of this area, and a pair whose connection strings it has from the start."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 It sends so many messages of each, all of which go to the backlog, and ends as an application does.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """The processes below one that a test has started, found by their parents and never by name alone."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

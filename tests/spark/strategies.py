@@ -1,7 +1,5 @@
 """Messages of every sort as the official SDK sends them, made by hypothesis."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any

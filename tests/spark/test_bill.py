@@ -1,7 +1,5 @@
 """The bill on Spark is the bill of the plain reference, on the same records, however they come in."""
 
-from __future__ import annotations
-
 import csv
 import json
 import random

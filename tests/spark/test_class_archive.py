@@ -1,7 +1,5 @@
 """The archive of Spark's classes: used if it is there, made once, and never in anybody's way."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A standalone cluster on the loopback, of which one worker is killed in the middle of a drain."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Spark Connect: a client without Java, and a server in the Java process that the other tests have."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

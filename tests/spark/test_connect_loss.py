@@ -1,7 +1,5 @@
 """Spark Connect: when its client is killed, the server goes on; the pumps there end all the same."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

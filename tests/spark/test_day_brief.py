@@ -1,7 +1,5 @@
 """Briefs say of rows what a bill asks for, however rows are cut into parts, and whoever reads them when."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

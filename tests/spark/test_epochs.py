@@ -1,7 +1,5 @@
 """The planner's rules, without Spark."""
 
-from __future__ import annotations
-
 import pytest
 
 from pairbus.backlog.served_queue import ServedQueue

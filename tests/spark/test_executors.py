@@ -6,8 +6,6 @@ have processes for them, and hosts that share nothing.
 However fast the drain is, it is not over before that: one queue of the primary takes nothing until then.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

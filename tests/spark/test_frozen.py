@@ -2,8 +2,6 @@
 the checkpoint: nothing that was acknowledged is lost, and the verdict says so.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

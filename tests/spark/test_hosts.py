@@ -6,8 +6,6 @@ left, while one worker is killed and the other one cut off. Then a host that has
 However fast the drain is, it is not over before that: one queue of the primary takes nothing until then.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

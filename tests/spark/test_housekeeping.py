@@ -1,7 +1,5 @@
 """Chores of an endless run: done now and then, told when they fail, and tried again."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """What an idle syphon costs: the receives that its polls are, and next to no work."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A worker, an executor and the driver, killed one after the other in the middle of one drain."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The leash, by sockets and by files: who gets in, what is told, and what a cut means."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The engine without Spark, and what an operator sees of it: the same as on Spark, and quicker to try."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """What a backlog may hold besides: messages of two pairs, times to live of either policy, and rubbish."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

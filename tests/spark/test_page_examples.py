@@ -1,7 +1,5 @@
 """The Python of the pages about Spark does what the pages say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

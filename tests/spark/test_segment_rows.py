@@ -1,7 +1,5 @@
 """Segments parsed by columns: every line is what it is when it is read by itself, whatever stands there."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """What a session needs of the machine, and what it says where that is missing."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """A limit is that of the whole job: over pairs, queues and shards, as they come, go and have work."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import time

@@ -1,7 +1,5 @@
 """A driver that is killed in the middle of a batch: the same batch is read again, and nothing is lost."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

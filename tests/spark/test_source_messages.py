@@ -1,7 +1,5 @@
 """What the official SDK sent is what the reader reads: every property, kind of body and type."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import uuid

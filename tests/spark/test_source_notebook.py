@@ -1,7 +1,5 @@
 """The notebook of the examples runs from beginning to end, and says what it says in the file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How far a stream goes, as the driver finds it out, without Spark."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Parts of the source that need no session: values as texts, ranges, shares and options."""
 
-from __future__ import annotations
-
 import pickle
 from itertools import pairwise
 from pathlib import Path

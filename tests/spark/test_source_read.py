@@ -1,7 +1,5 @@
 """`spark.read.format("servicebus")` on a real session."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What rows are written as is what the official SDK reads, and what a read gives can be written again."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """How rows are sent: together, in order, again where that helps, and aside where nothing would."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`readStream` and `writeStream` of `servicebus`: batches that can be read again, and what removes them."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The backlog as a table: views in a session, and `pairbus backlog sql`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

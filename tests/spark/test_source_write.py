@@ -1,7 +1,5 @@
 """`df.write.format("servicebus")` on a real session, judged by the official SDK."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

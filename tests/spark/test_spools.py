@@ -1,7 +1,5 @@
 """What a verdict learns from the spools of clients; no Spark in it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

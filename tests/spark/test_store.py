@@ -1,7 +1,5 @@
 """The syphon with its records in an object store: nothing is shared with its tasks but the network."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The long form of the syphon with its records in a store: a worker is killed, and tables in S3."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`spark-submit` with the wheel, run by a Python that has all that Pairbus needs but not Pairbus."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The syphon on embedded namespaces: drains, crashes and stops."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """What is told about a backlog: before a drain, after it, and when something is missing."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import random

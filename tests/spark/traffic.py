@@ -1,7 +1,5 @@
 """A mixture of messages for every sort of entity, and what must have become of it."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Brokers with a store that can be told to fail, and a namespace to be stored."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

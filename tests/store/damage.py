@@ -1,7 +1,5 @@
 """Stores with everything in them, and what can happen to their files."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections.abc import Callable

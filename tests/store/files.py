@@ -1,7 +1,5 @@
 """Stores in files, and what to look for in them."""
 
-from __future__ import annotations
-
 import hashlib
 import sqlite3
 from collections.abc import Iterable

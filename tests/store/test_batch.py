@@ -1,7 +1,5 @@
 """How a turn is sorted before it is written."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

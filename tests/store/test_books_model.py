@@ -5,8 +5,6 @@ Messages come in batches and in runs, of many lives, to entities of all kinds, a
 while they are locked or put aside, with their contents at hand or not, and wherever the clock jumps to.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -2,8 +2,6 @@
 that was committed depends on it.
 """
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import threading

@@ -1,7 +1,5 @@
 """Contents of messages lie on the disk: whoever asks for one gets it as it was sent, and stops nobody."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence

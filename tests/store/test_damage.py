@@ -1,7 +1,5 @@
 """Whatever happens to the files of a store: nothing acknowledged is lost or altered without a word."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """A turn that cannot be committed has not happened: nobody is told otherwise, and all goes on from before."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

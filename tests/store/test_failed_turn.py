@@ -1,7 +1,5 @@
 """Whatever fails between a decision and its commit: the turn has not happened, nobody is told otherwise."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Opening a store: shapes and migration, files that are not for us, and one broker at a time."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import subprocess

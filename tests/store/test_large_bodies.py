@@ -1,7 +1,5 @@
 """Large messages on the disk: written and read bit by bit, and whatever touches one is done on the thread."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

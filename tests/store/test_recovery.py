@@ -1,7 +1,5 @@
 """What comes back from the file: everything that was committed, and nothing else."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from contextlib import closing

@@ -1,7 +1,5 @@
 """A turn whose commit fails is refused whole, whatever is being decided on top of it."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import threading

@@ -1,7 +1,5 @@
 """A broker that comes back, stopped or killed: with its data, its keys and its certificate."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rows of messages: what is written into one can be read from it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The SQL files: every statement is named, valid and used."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import sqlite3

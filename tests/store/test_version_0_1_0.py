@@ -4,8 +4,6 @@
 and as one that was killed did, with most of it in its WAL.
 """
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Small turns find room in the WAL: few of them make it longer, and it holds nothing else for that."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Receipts as objects of a store: durable when told, chained, few, and sure whatever the store does."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """One suite for all stores: what is put is there as a whole, by its name, until it is deleted."""
 
-from __future__ import annotations
-
 import pickle
 import threading
 from collections.abc import Iterator

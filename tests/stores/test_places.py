@@ -1,7 +1,5 @@
 """How places of records are written, and what is said of what is written wrongly."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a running syphon tells in a store, for whoever looks on."""
 
-from __future__ import annotations
-
 import pytest
 
 from pairbus.spark import onlookers

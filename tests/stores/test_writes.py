@@ -1,7 +1,5 @@
 """Writes to an object store are counted where they are made, and billed by the ledger of that process."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`make test-azure`, tried where it can be: on embedded namespaces, which must be what it says of them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

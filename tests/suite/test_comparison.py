@@ -1,7 +1,5 @@
 """The page that compares: what it says of us is shown by tests that exist."""
 
-from __future__ import annotations
-
 import re
 
 from tests.guards.sources import ROOT

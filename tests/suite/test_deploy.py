@@ -1,7 +1,5 @@
 """What `deploy` has can be parsed, refers to what is there, and calls commands that exist."""
 
-from __future__ import annotations
-
 import configparser
 import re
 import shlex

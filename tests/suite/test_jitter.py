@@ -1,7 +1,5 @@
 """`--jitter`: the dice fall as the seed has it, and they make late what may come late."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tests for which there is no tool, or no time, are left out, and the run says so, with workers or not."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

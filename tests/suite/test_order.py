@@ -1,7 +1,5 @@
 """What is long begins early, and the names by which that is said are those of files that are there."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.guards.sources import ROOT

@@ -1,7 +1,5 @@
 """The documents as a site: every link leads somewhere, and nothing comes from another machine."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

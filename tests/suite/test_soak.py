@@ -1,7 +1,5 @@
 """The long forms all run, whatever becomes of the others, and the table at the end tells of each."""
 
-from __future__ import annotations
-
 import runpy
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a test leaves behind is found, and does the least harm that is possible to the tests after it."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

@@ -1,7 +1,5 @@
 """Two namespaces with a queue and a topic, and paired clients for threads on them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from typing import Any

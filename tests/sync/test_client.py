@@ -1,7 +1,5 @@
 """The client for threads on real namespaces: it sends as the SDK's does."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Credentials of either kind, for senders on the event loop and for receivers on threads."""
 
-from __future__ import annotations
-
 import functools
 import threading
 import time

@@ -1,7 +1,5 @@
 """An application on threads that hosts its syphon, and the ways in which its pair ends."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What Prometheus is told, unit by unit and through an outage, and that all of it is documented."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

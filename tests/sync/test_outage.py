@@ -1,7 +1,5 @@
 """An outage as an application on threads sees it: what is sent, what is told, what is logged and shown."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

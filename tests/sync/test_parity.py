@@ -1,7 +1,5 @@
 """The facade for threads, the asynchronous client and the SDK say the same."""
 
-from __future__ import annotations
-
 import inspect
 import typing
 from typing import Any

@@ -1,7 +1,5 @@
 """The way from threads into an event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import gc

@@ -1,7 +1,5 @@
 """Calls that come from threads at the same moment share one wake-up of the loop, and none is forgotten."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import deque

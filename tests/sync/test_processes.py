@@ -1,7 +1,5 @@
 """What the client does to the process around it: Ctrl-C, fork, and the end."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Spans: one a call, in the caller's trace, with the SDK's below it."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The pytest plugin as a user has it: files of their own in a directory of their own, run by pytest."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

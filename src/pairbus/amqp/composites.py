@@ -7,8 +7,6 @@ a wrong type is the peer's fault and ends the connection with `amqp:invalid-fiel
 Trailing nulls are written, not trimmed: older releases of the Python SDK index into the raw field list.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import uuid
 from collections.abc import Callable

@@ -27,8 +27,6 @@ Theory of operation
 9. A server may begin as one that does not trust its peer. Until `trust` it holds next to nothing for it.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Callable
 from dataclasses import replace

@@ -13,8 +13,6 @@ proportion to them:
    that are chosen for it make a map cost seconds.
 """
 
-from __future__ import annotations
-
 import struct
 import uuid
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Values to bytes, in the smallest form that the type has."""
 
-from __future__ import annotations
-
 import struct
 import uuid
 from collections.abc import Callable

@@ -8,8 +8,6 @@ PairbusError
  └── UsageError            our own caller asked for something that the machine's state does not allow
 """
 
-from __future__ import annotations
-
 from pairbus.conditions import DECODE_ERROR
 from pairbus.errors import PairbusError
 

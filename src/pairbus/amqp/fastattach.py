@@ -8,8 +8,6 @@
 4. Whatever has another shape goes through the general codec, and means the same.
 """
 
-from __future__ import annotations
-
 import struct
 from dataclasses import fields
 from operator import attrgetter

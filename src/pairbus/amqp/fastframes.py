@@ -17,8 +17,6 @@ How:
 6. Settlements of neighbours may leave as one frame (`SettledRun`).
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 from functools import lru_cache

@@ -3,8 +3,6 @@
 size (4)   doff (1)   type (1)   channel (2)   …extended header…   performative   payload
 """
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 

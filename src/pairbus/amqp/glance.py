@@ -7,8 +7,6 @@
    and only where that looked otherwise it is read field by field.
 """
 
-from __future__ import annotations
-
 import struct
 from typing import Any, NamedTuple
 

@@ -8,8 +8,6 @@ standard). A mechanism that was not offered is refused with an outcome. What bre
 other way is not answered at all: there is no frame for it.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Callable
 

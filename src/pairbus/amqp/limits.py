@@ -1,7 +1,5 @@
 """How much one peer may make us hold."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 MAX_DEPTH = 32

@@ -5,8 +5,6 @@ A broker keeps bodies and properties as the bytes that came, and rewrites header
 with a message whose body is better left where it is.
 """
 
-from __future__ import annotations
-
 import struct
 from dataclasses import fields
 from typing import Any, Literal, cast

@@ -1,7 +1,5 @@
 """What frames carry (parts 2.7, 3.4 and 3.5 of the standard), field by field in wire order."""
 
-from __future__ import annotations
-
 from dataclasses import field, replace
 from typing import Any
 

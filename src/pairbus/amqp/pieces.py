@@ -4,8 +4,6 @@ A copy of a hundred megabytes takes a tenth of a second, in which nothing else i
 kept where it was put together, and whoever wants to write it cuts it into frames from there.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from typing import Any

@@ -7,8 +7,6 @@ decoded value encodes to the type that it came from.
     str string       bytes binary     uuid.UUID uuid   list list        dict map
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

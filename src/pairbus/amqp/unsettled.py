@@ -5,8 +5,6 @@ would let a peer with a hundred thousand deliveries and a thousand links stop ev
 Until then they do no harm, since nobody stands behind their link.
 """
 
-from __future__ import annotations
-
 from typing import Protocol, TypeVar
 
 from .serials import MASK, serial_gap

@@ -1,7 +1,5 @@
 """How much lies in the backlog queues of a pair, asked of the secondary; this needs the Manage claim."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """The command line as a program: the installed script, and `python -m pairbus.cli`."""
 
-from __future__ import annotations
-
 import signal
 import sys
 

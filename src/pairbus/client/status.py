@@ -1,7 +1,5 @@
 """A picture of a paired client at one moment, typed for programs and as JSON for everybody else."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ thousands of queues is as short to read as that of one queue. Pure: pictures of 
 JSON out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 

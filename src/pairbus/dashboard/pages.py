@@ -10,8 +10,6 @@ GET  /metrics        for Prometheus
 GET  /health         that the process lives
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

@@ -1,7 +1,5 @@
 """The sources of one pair: clients, backlog, what waits in it and for whom, drain, spool, money, verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -13,8 +13,6 @@
    whoever reads beside it finds all. If a compaction has put its own manifest in between, nothing is lost.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence

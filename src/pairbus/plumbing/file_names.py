@@ -5,8 +5,6 @@ whoever syncs that write waits for the journal: a quarter of the time that a syn
 that is known of a file, `statx` for what is wanted.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Callable

@@ -14,8 +14,6 @@
 8. Who waits goes on in the turn of its loop that hears of the end (`promises`), in the order of the appends.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import deque

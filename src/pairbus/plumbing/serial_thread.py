@@ -4,8 +4,6 @@ The usual executor is not for this. It takes no more work once the main thread h
 of the application may still send, and the closing of a client at the end of the process comes later still.
 """
 
-from __future__ import annotations
-
 import asyncio
 import queue
 import threading

@@ -4,8 +4,6 @@ It is asked in the task of whoever asks: a task for each question, to be cancell
 question. So to call it off is to cancel that task, and to take this back when it is noticed.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar

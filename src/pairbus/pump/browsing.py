@@ -3,8 +3,6 @@
 A page costs an operation. The service gives out at most 250 messages a page, and fewer where they are large.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol, TypeVar
 

@@ -1,7 +1,5 @@
 """Dead letters of one backlog queue: a receipt first, then the burial."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

@@ -23,8 +23,6 @@
    a time until as many have been sent: that one is then found, and the others are not buried with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum

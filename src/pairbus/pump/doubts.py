@@ -6,8 +6,6 @@ then. If they cannot be written it is not settled at all: its lock ends, which c
 nobody has accounted for.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence

@@ -30,8 +30,6 @@ on either side: to be received there, to be sent here. Nobody says how many the 
    is *sounded*: asked, as often as an application might send, for something that it can refuse.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import inf
 

@@ -1,7 +1,5 @@
 """Whether a pump makes headway. Pure; time comes in."""
 
-from __future__ import annotations
-
 from math import inf
 
 # So long nothing may be moved, though there is something to move, before that is told.

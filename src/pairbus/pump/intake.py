@@ -23,8 +23,6 @@
    wrote on it when it gave it back, having put its own doubts on record (see `doubts`); and our own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from math import inf

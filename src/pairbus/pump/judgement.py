@@ -1,7 +1,5 @@
 """What a refused send means for the message and for its path. One table holds it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from enum import Enum

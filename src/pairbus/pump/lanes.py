@@ -32,8 +32,6 @@ Theory of operation
    `moved`, `refused`, `unsent`, `put_aside`, `renewed`, `lost`, `buried`.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """How a pump works. Plain values, checked on construction, that can be pickled."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf

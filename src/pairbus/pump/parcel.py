@@ -1,7 +1,5 @@
 """A message on its way through our hands, and its receipt."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Whatever has another form than the one that is usual goes through the codec and means the same.
 """
 
-from __future__ import annotations
-
 import struct
 
 from pairbus.amqp.message import MessageSections

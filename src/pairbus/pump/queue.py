@@ -22,8 +22,6 @@ Theory of operation
    the last one is done with, the queue is asked at once. Of many queues some begin at a time (see `turns`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -7,8 +7,6 @@ them messages are given, with the types that our bytes have as far as the SDK ca
 data sections are the same to the byte both ways.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from dataclasses import fields

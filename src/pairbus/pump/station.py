@@ -1,7 +1,5 @@
 """What the pumps of all queues of a process share."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """What lanes ask of their shell: messages in hand, and the steps that are to be taken with them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar

@@ -1,7 +1,5 @@
 """What a pump has done, while it runs and when it has ended."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -21,8 +21,6 @@ The contract, which one suite of tests holds against every transport:
 7. Ends may be used again after an error: they connect again with the next call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol

@@ -9,8 +9,6 @@
    queue begins, whatever the others do.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 

@@ -7,8 +7,6 @@
    and has not used. A receiver keeps its grant while nothing comes.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from math import inf

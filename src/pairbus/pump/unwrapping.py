@@ -12,8 +12,6 @@
 4. Whatever cannot be read is `MalformedEnvelope`, never another exception: its place is the dead letters.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

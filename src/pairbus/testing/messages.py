@@ -1,7 +1,5 @@
 """What is in a queue, for assertions: seen inside the broker, so nothing is counted, locked or taken."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ PairbusError
     TokenMissing        the credential gave none
 """
 
-from __future__ import annotations
-
 from copy import copy
 from typing import Self
 

@@ -4,8 +4,6 @@ A delivery that crosses on its way with a new grant of credit is taken for one o
 one of the old grant there. Apart from that the two counts are the same, empty receives included.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from pairbus.ledger.operation_log import OperationSums

@@ -1,7 +1,5 @@
 """One timer for many deadlines, since nearly all of them are called off before they have passed."""
 
-from __future__ import annotations
-
 import asyncio
 from math import inf
 from typing import Protocol

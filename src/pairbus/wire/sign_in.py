@@ -1,7 +1,5 @@
 """A line that is signed in to its namespace: connected, with the links by which tokens are put."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

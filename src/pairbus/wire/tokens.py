@@ -1,7 +1,5 @@
 """Where tokens for `$cbs` come from: signed with a policy's key, or asked of a credential."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

@@ -4,8 +4,6 @@ Names of keys are compared without their case. A key that we do not know is pass
 next version of the emulator may have more of them; a value that we do not understand is a mistake.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -3,8 +3,6 @@
 docs/broker.md has an example of the form.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

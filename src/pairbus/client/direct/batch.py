@@ -1,7 +1,5 @@
 """Batches that hold their messages as the bytes that are sent."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

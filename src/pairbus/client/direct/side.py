@@ -1,7 +1,5 @@
 """One namespace of a pair, reached by our own AMQP. Receivers and administration stay the SDK's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, TypeVar, cast

@@ -1,7 +1,5 @@
 """How a client reaches the others of its fleet: the queue of the lease, over our own AMQP."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 import uuid

@@ -28,8 +28,6 @@ Theory of operation
    away.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """How a client reaches the others of its fleet: by locks and messages of sessions of one queue."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 

@@ -4,8 +4,6 @@ Every name and label stands once, in `FAMILIES`; the documentation is checked ag
 write to one registry: they share the metrics, and the label `pair` tells them apart.
 """
 
-from __future__ import annotations
-
 import weakref
 from dataclasses import dataclass
 from typing import Any, get_args

@@ -5,8 +5,6 @@ The span is current while the SDK sends, so that the SDK's own spans are its chi
 its trace, if the application has switched the SDK's tracing on (azure-core-tracing-opentelemetry).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 

@@ -5,8 +5,6 @@ fails over, the second is to be raised. An earlier process that has reached it t
 backlog queue that is not of our own making: somebody has paired before us.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 

@@ -21,8 +21,6 @@
    wait in line go in one batch, see `rounds.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterator

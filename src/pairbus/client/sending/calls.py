@@ -3,8 +3,6 @@
 Where a call goes is decided in `router.py`, and nowhere else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from datetime import datetime

@@ -19,8 +19,6 @@ Theory of operation
    the health decides: a program that puts limits of its own around its sends has to fail over, too.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from functools import partial

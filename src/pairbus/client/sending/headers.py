@@ -5,8 +5,6 @@ So nothing goes to the backlog that is too long, for the primary or with its env
 has failed like that, the messages are looked at before it is believed. A healthy send costs nothing more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -9,8 +9,6 @@
    to live of a wrapped message, so it is done here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from datetime import UTC, datetime

@@ -9,8 +9,6 @@ Where another client's ping was good, a *look* tells whether this one gets there
 that opens. It costs nothing, and who is alone cut off does not send into the void on the word of others.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from datetime import timedelta

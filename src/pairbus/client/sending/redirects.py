@@ -1,7 +1,5 @@
 """What is told and put on record of messages on their way to the backlog."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Awaitable, Sequence
 from typing import NamedTuple

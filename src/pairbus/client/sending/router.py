@@ -13,8 +13,6 @@
    spool does not: it is older than all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final

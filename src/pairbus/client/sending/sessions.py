@@ -30,8 +30,6 @@ Theory of operation
 9. A session that stays is bound to the queue in which it waits, since order is kept within one queue.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence

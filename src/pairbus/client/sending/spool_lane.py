@@ -12,8 +12,6 @@
 5. How far it has come is saved as soon as the disk is free, while the next messages are being sent.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import deque

@@ -1,7 +1,5 @@
 """What all that sends in one client shares."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A caller's place in a line: what it waits for, and how it is called away from that."""
 
-from __future__ import annotations
-
 import asyncio
 from enum import Enum
 from typing import Any, Final

@@ -6,8 +6,6 @@
    cannot be written fails as the SDK's own send does. Several that fit are written at once, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import NamedTuple

@@ -7,8 +7,6 @@ The name tells where it was: the directory of its process, its file and its plac
 again after a crash takes the place of what was put aside before.
 """
 
-from __future__ import annotations
-
 import logging
 from base64 import b64encode
 from collections.abc import Iterable, Mapping

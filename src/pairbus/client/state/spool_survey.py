@@ -1,7 +1,5 @@
 """What lies in a spool, for whoever looks at it from outside. It only reads: clients may be at work."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Entities of a namespace to look at: one that is busy or away is waited for."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple

@@ -9,8 +9,6 @@ Theory of operation
    fails is repeated by Spark, and neither is seen in the rows.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator, Sequence

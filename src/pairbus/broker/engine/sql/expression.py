@@ -15,8 +15,6 @@ Theory of operation:
    exist, parameters without a value, escapes that are not one character.
 """
 
-from __future__ import annotations
-
 import operator
 import uuid
 from collections.abc import Callable, Mapping
