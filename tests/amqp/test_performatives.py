@@ -1,5 +1,5 @@
 import dataclasses
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +17,8 @@ from pairbus.amqp.performatives import (
     Close,
     Coordinator,
     Declared,
+    DeliveryOutcome,
+    DeliveryState,
     Detach,
     Disposition,
     Flow,
@@ -60,31 +62,29 @@ _SOURCES = st.builds(
 _TARGETS = st.builds(Target, st.none() | TEXT) | st.builds(Coordinator)
 _SYMBOLS = st.lists(_NAMES.map(Symbol), max_size=3).map(tuple)
 
-# By the text of a field's annotation, as the modules postpone their evaluation.
-_BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
-    "str": _NAMES,
-    "bool": st.booleans(),
-    "int": st.integers(0, 255),
-    "bytes": st.binary(max_size=20),
-    "dict[Any, Any]": _MAPS,
-    "Symbols": _SYMBOLS,
-    "AmqpError": _ERRORS,
-    "DeliveryState": _STATES,
-    "DeliveryOutcome | Described": _OUTCOMES,
-    "Any": st.none() | TEXT,
-    "Source | Described": _SOURCES,
-    "Target | Coordinator | Described": _TARGETS,
+_BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
+    str: _NAMES,
+    bool: st.booleans(),
+    int: st.integers(0, 255),
+    bytes: st.binary(max_size=20),
+    dict[Any, Any]: _MAPS,
+    performatives.Symbols: _SYMBOLS,
+    AmqpError: _ERRORS,
+    DeliveryState: _STATES,
+    DeliveryOutcome | Described: _OUTCOMES,
+    Any: st.none() | TEXT,
+    Source | Described: _SOURCES,
+    Target | Coordinator | Described: _TARGETS,
+}
+_OPTIONAL: dict[Any, st.SearchStrategy[Any]] = {
+    kind | None: st.none() | strategy for kind, strategy in _BY_TYPE.items()
 }
 
 
 def _instances(cls: type[Composite]) -> st.SearchStrategy[Composite]:
-    fields = {}
-    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-        annotation = str(field.type)
-        optional = annotation.endswith(" | None")
-        strategy = _BY_ANNOTATION[annotation.removesuffix(" | None")]
-        fields[field.name] = st.none() | strategy if optional else strategy
-    return st.builds(cls, **fields)
+    kinds = get_type_hints(cls)
+    names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    return st.builds(cls, **{name: (_BY_TYPE | _OPTIONAL)[kinds[name]] for name in names})
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)

@@ -1,6 +1,7 @@
 """What every transport does, held against each of them: those of the pump, and the simulation's own."""
 
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from decimal import Decimal
 from math import inf
 from typing import Literal, Protocol
@@ -159,6 +160,31 @@ UNUSUAL: dict[str, bytes] = {
     "a footer behind much": encode_data(190_000 * b"x") + encode_footer({Symbol("x-opt-sum"): 7}),
     "a footer": encode_data(b"x") + encode_footer({Symbol("x-opt-sum"): 7}),
 }
+
+
+async def test_every_standard_property_is_carried(transport: Transport) -> None:
+    sent = Properties(
+        message_id="m",
+        user_id=b"u",
+        to="there",
+        subject="s",
+        reply_to="back",
+        correlation_id="c",
+        content_type="text/plain",
+        content_encoding="utf-8",
+        absolute_expiry_time=4_102_444_800_000,
+        creation_time=1_700_000_000_000,
+        group_id="g",
+        group_sequence=3,
+        reply_to_group_id="rg",
+    )
+    assert None not in asdict(sent).values(), "a property that nothing is asked of"
+    payload = encode_properties(sent) + encode_data(b"x")
+    assert await transport.destination(QUEUE).send([Unit([payload])]) == [None]
+    source = transport.source(QUEUE)
+    [found] = await source.receive(1, PATIENCE)
+    assert asdict(scan(found.payload).properties) == asdict(sent)
+    await source.close()
 
 
 @pytest.mark.parametrize("what", UNUSUAL)

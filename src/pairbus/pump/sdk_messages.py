@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, get_type_hints
 
 from azure.servicebus.amqp import (
     AmqpAnnotatedMessage,
@@ -43,7 +43,7 @@ _ABOVE_LONG = 1 << 63
 # What the SDK repeats outside of a batch, and finds by no other form of its name.
 _SDK_KEYS: dict[str, str | bytes] = {PARTITION_KEY: PARTITION_KEY.encode()}
 _PROPERTIES = [one.name for one in fields(Properties)]
-_TEXT_FIELDS = [one.name for one in fields(Properties) if one.type == "str | None"]
+_TEXT_FIELDS = [name for name, kind in get_type_hints(Properties).items() if kind == str | None]
 # What the SDK calls them.
 _OF_ONE_NAME = (types.Int, types.Short, types.Byte, types.ULong, types.UInt, types.UShort, types.UByte)
 _TYPES: dict[type, str] = {
