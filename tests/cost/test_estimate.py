@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pairbus.cost.estimate import Estimate, estimate
 from pairbus.cost.sheet import PriceStep, Tiers, default_sheet
-from pairbus.cost.system import System
+from pairbus.cost.system import System, parse_system
 from pairbus.errors import ConfigurationError
 from pairbus.metering import units
 from pairbus.stages import Stage
@@ -189,6 +189,28 @@ def test_what_cannot_be_in_a_month_is_refused(system: dict[str, Any], complaint:
     with pytest.raises(ConfigurationError, match=re.escape(complaint)):
         System(**system)
     assert month(outages=1, outage_hours=720).total > 0
+
+
+WHOLE = ["pairs", "entities", "subscriptions", "clients", "size", "days", "backlog_queues", "batch_size"]
+
+
+@pytest.mark.parametrize("name", [*WHOLE, "connections"])
+def test_what_is_counted_is_counted_in_whole_numbers(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{name} .* is a whole number, .*, not 2.5$"):
+        System(**{name: 2.5})  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=f"the file: {name} .* is a whole number"):
+        parse_system(f"{name} = 2.0", where="the file")
+
+
+@pytest.mark.parametrize(
+    ("poll", "a_day"), [(86_400, 1), (43_200, 2), (14_400, 6), (7_200, 12), (5_000, 17), (3_600, 24)]
+)
+def test_what_an_idle_syphon_does_less_than_once_an_hour_is_counted_too(poll: float, a_day: int) -> None:
+    reckoned = month(backlog_queues=1, poll=poll, days=1)
+    assert operations(reckoned, Stage.IDLE) == a_day
+    assert reckoned.to_dict()["idle_receives"]["per_day"] == a_day
+    # Peeks come with polls, and each search is a request for the queue and one for the list of all.
+    assert operations(reckoned, Stage.MANAGEMENT) == a_day + 2 * 96
 
 
 def test_of_the_largest_system_not_a_cent_is_lost() -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pairbus.cost.estimate import Estimate, estimate
+from pairbus.cost.estimate import Estimate, by_time, estimate
 from pairbus.cost.sheet import PriceSheet
 from pairbus.cost.system import System, parse_system
 from pairbus.errors import ConfigurationError
@@ -128,7 +128,8 @@ def _draw(month: Estimate, sheet: PriceSheet) -> Iterator[str]:
         ("Idle peeks", month.peeks_per_hour),
         ("Searches for queues", month.searches_per_hour),
     ):
-        yield f"{name}: {hour:,} an hour, {hour * 24:,} a day, {hour * 720:,} in 30 days."
+        hourly, daily, monthly = by_time(hour).values()
+        yield f"{name}: {hourly:,} an hour, {daily:,} a day, {monthly:,} in 30 days."
     yield f"\nPrices of {sheet.as_of.isoformat()}:"
     yield from (wrapped(f"- {source}") for source in sheet.sources)
 

@@ -82,10 +82,11 @@ class Estimate:
     connections_cost: Decimal
     bandwidth_cost: Decimal
     healthy_total: Decimal
-    idle_per_hour: int
-    renewals_per_hour: int
-    peeks_per_hour: int
-    searches_per_hour: int
+    # Rates: of what is done less than once an hour there is a fraction.
+    idle_per_hour: float
+    renewals_per_hour: float
+    peeks_per_hour: float
+    searches_per_hour: float
     days: int
     alternatives: tuple[Alternative, ...]
 
@@ -126,10 +127,10 @@ class Estimate:
             "currency": self.currency,
             "prices_as_of": self.as_of,
             "days": self.days,
-            "idle_receives": _by_time(self.idle_per_hour),
-            "idle_peeks": _by_time(self.peeks_per_hour),
-            "idle_searches": _by_time(self.searches_per_hour),
-            "lease_renewals": _by_time(self.renewals_per_hour),
+            "idle_receives": by_time(self.idle_per_hour),
+            "idle_peeks": by_time(self.peeks_per_hour),
+            "idle_searches": by_time(self.searches_per_hour),
+            "lease_renewals": by_time(self.renewals_per_hour),
             "stages": [
                 {**asdict(row), "stage": row.stage.words, "cost": _text(row.cost)} for row in self.stages
             ],
@@ -149,8 +150,13 @@ class Estimate:
         }
 
 
-def _by_time(per_hour: int) -> dict[str, int]:
-    return {"per_hour": per_hour, "per_day": per_hour * 24, "per_30_days": per_hour * 24 * 30}
+def by_time(per_hour: float) -> dict[str, int]:
+    """What a rate comes to, each rounded by itself."""
+    return {
+        "per_hour": round(per_hour),
+        "per_day": round(per_hour * 24),
+        "per_30_days": round(per_hour * 24 * 30),
+    }
 
 
 def estimate(system: System, sheet: PriceSheet) -> Estimate:
@@ -210,7 +216,7 @@ def _count(system: System) -> dict[Stage, tuple[int, int]]:
     pings, words = _pings(system), _words(system)
     sent, heard = 2 * system.clients * words, (system.clients - 1) * words
     idle, renewals, peeks, searches = (
-        count(system) * 24 * system.days
+        round(count(system) * 24 * system.days)
         for count in (_idle_per_hour, _renewals_per_hour, _peeks_per_hour, _searches_per_hour)
     )
     return {
@@ -279,21 +285,21 @@ def _store_writes(system: System) -> int:
     return round(of_pair) * system.pairs + -(-_redirected(system) // MESSAGES_A_PUT)
 
 
-def _idle_per_hour(system: System) -> int:
-    return round(system.pairs * system.backlog_queues * 3600 / system.poll)
+def _idle_per_hour(system: System) -> float:
+    return system.pairs * system.backlog_queues * 3600 / system.poll
 
 
-def _peeks_per_hour(system: System) -> int:
+def _peeks_per_hour(system: System) -> float:
     epoch = math.ceil(EPOCH_SECONDS / system.poll) * system.poll
-    return round(system.pairs * system.backlog_queues * 3600 / epoch)
+    return system.pairs * system.backlog_queues * 3600 / epoch
 
 
-def _searches_per_hour(system: System) -> int:
-    return round(system.pairs * (system.backlog_queues + 1) * 3600 / EPOCH_SECONDS)
+def _searches_per_hour(system: System) -> float:
+    return system.pairs * (system.backlog_queues + 1) * 3600 / EPOCH_SECONDS
 
 
-def _renewals_per_hour(system: System) -> int:
-    return round(system.pairs * 3600 / RENEWAL_SECONDS)
+def _renewals_per_hour(system: System) -> float:
+    return system.pairs * 3600 / RENEWAL_SECONDS
 
 
 def _connections(system: System) -> int:

@@ -90,9 +90,11 @@ def _find_mistake(name: str, value: Any) -> str | None:
         allowed = " or ".join(str(choice) for choice in choices)
     else:
         low, high = rule["low"], rule["high"]
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        # Half a queue is nothing: only what is a fraction by default may be one.
+        kinds, whole = (int | float, "") if isinstance(entry.default, float) else (int, "a whole number, ")
+        is_number = isinstance(value, kinds) and not isinstance(value, bool)
         fits = value is entry.default or (is_number and low <= value <= high)
-        allowed = f"{low:g} to {high:,.0f}"
+        allowed = f"{whole}{low:g} to {high:,.0f}"
     return None if fits else f"{name} ({rule['meaning']}) is {allowed}, not {show_value(value)}"
 
 
