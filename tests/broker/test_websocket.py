@@ -271,6 +271,21 @@ def test_goodbyes(bus: Bus) -> None:
             websocket.next()
 
 
+def test_what_comes_with_a_goodbye_is_heard(bus: Bus) -> None:
+    with line(bus.namespace.port) as websocket:
+        websocket.accepted()
+        client = Client(websocket, plain(bus))
+        client.exchange()
+        [session] = client.machine.sessions
+        [link] = session.links
+        link.send(encode_data(b"last"), tag=b"l", settled=True)
+        last = websocket.protocol.send(BytesMessage(client.machine.data_to_send()))
+        websocket.write(last + websocket.protocol.send(CloseConnection(1000)))
+        with pytest.raises(ConnectionError):
+            websocket.read_to_its_end()
+    assert bus.namespace.message_count("orders") == 2
+
+
 def test_text_is_no_amqp(bus: Bus) -> None:
     with line(bus.namespace.port) as websocket:
         websocket.accepted()
