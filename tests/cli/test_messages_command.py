@@ -309,7 +309,8 @@ def test_nothing_is_purged_unasked(here: tuple[str, str], monkeypatch: pytest.Mo
     assert (result.returncode, "Delete 1 message of orders of contoso" in result.stderr) == (2, True)
     assert len(done("ls", "orders", *here)) == 1
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    assert call("messages", "purge", "orders", *here).stdout == "orders of contoso: 1 purged\n"
+    said = call("messages", "purge", "orders", *here).stdout
+    assert said.removeprefix(" ") == "orders of contoso: 1 purged\n"  # older clicks end their question here
 
 
 def test_an_import_carries_no_mark_of_a_pump_along() -> None:

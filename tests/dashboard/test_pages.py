@@ -242,9 +242,9 @@ async def test_events_tell_news_and_end_with_the_server(broker: Broker, tmp_path
 async def test_listeners_that_come_together_are_counted_as_well(broker: Broker, tmp_path: Path) -> None:
     async with asyncio.timeout(PATIENCE), served(watch(broker, tmp_path)) as visitor:
         url, headers = visitor.address.partition("#")[0], {"Authorization": f"Bearer {TOKEN}"}
-        async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0)) as crowd:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as crowd:
             answers = await asyncio.gather(
-                *(crowd.get("api/events", headers=headers) for _ in range(_MOST_LISTENERS + 20))
+                *(crowd.get(f"{url}api/events", headers=headers) for _ in range(_MOST_LISTENERS + 20))
             )
             assert Counter(answer.status for answer in answers) == {200: _MOST_LISTENERS, 503: 20}
             for answer in answers:

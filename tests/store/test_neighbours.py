@@ -21,7 +21,7 @@ from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.stock import Stock
 from pairbus.broker.errors import StoreError
 from pairbus.broker.store.sqlite import SqliteStore
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 
 class SlowStore(SqliteStore):
@@ -88,7 +88,7 @@ async def receive(client: ServiceBusClient, count: int) -> list[str]:
     async with client.get_queue_receiver("orders", receive_mode="receiveanddelete") as receiver:
         bodies: list[str] = []
         while len(bodies) < count:
-            found = await receiver.receive_messages(max_message_count=count, max_wait_time=20)
+            found = await receiver.receive_messages(max_message_count=count, max_wait_time=PATIENCE)
             assert found
             bodies += [str(message) for message in found]
         return bodies
