@@ -211,7 +211,7 @@ def test_a_hopeless_store_hides_nothing_of_the_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--host", ""], "host is empty"),
+        (["--host", ""], "it is empty"),
         (["--policy", "c2VjcmV0c2VjcmV0/x=:send"], "name of a policy cannot be used"),
         (["--policy", "c2VjcmV0c2VjcmV0==:send"], "key of a policy cannot be used"),
         (["--token-timeout", "nan"], "is not a number above 0"),

@@ -89,6 +89,9 @@ def test_the_fields_are_those_of_the_sdks_message() -> None:
         ),
         (f'{{"body": "", "application_properties": {{"a": {2**63}}}}}', "a whole number has 64 bits"),
         ('{"body": "", "scheduled_enqueue_time_utc": "soon"}', "must be a time such as"),
+        # In UTC it is before the first year, or after the last.
+        ('{"body": "", "scheduled_enqueue_time_utc": "0001-01-01T00:00+14:00"}', "must be a time such as"),
+        ('{"body": "", "scheduled_enqueue_time_utc": "9999-12-31T23:00-14:00"}', "must be a time such as"),
         ('{"body": "", "application_properties": {"a": [1]}}', "application_properties must be an object"),
     ],
 )

@@ -8,6 +8,8 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -176,6 +178,34 @@ def test_a_directory_whose_name_is_no_text_can_be_told_of(tmp_path: Path) -> Non
 @pytest.mark.parametrize("option", ["--state", "--records", "--config"])
 def test_an_empty_name_is_not_that_of_the_directory_that_one_is_in(option: str) -> None:
     done = call("syphon", "status", option, "")
+    assert done.returncode == 2
+    assert "it is empty: has a variable of the shell no value?" in done.stderr
+
+
+def _parameters(command: click.Command, name: str) -> Iterator[tuple[str, click.Parameter]]:
+    takes_text = (one for one in command.params if not getattr(one, "is_flag", False))
+    yield from ((f"{name} {one.name}", one) for one in takes_text)
+    for below in command.commands.values() if isinstance(command, click.Group) else ():
+        yield from _parameters(below, f"{name} {below.name}")
+
+
+def test_an_empty_text_is_never_taken_for_one_that_was_left_out() -> None:
+    """`messages purge --namespace "$UNSET"` must not empty another namespace than the one that was meant."""
+    context = click.Context(entry.app)
+    commands = [entry.app.get_command(context, name) for name in entry.HELP]
+    found = [one for command in commands if command for one in _parameters(command, str(command.name))]
+    assert len(found) > 100
+    taken = []
+    for place, parameter in found:
+        with suppress(click.UsageError):
+            parameter.type.convert("", parameter, context)
+            taken.append(place)
+    assert taken == ["messages send body"]
+
+
+@pytest.mark.parametrize("option", ["--namespace", "--primary-env", "--pair"])
+def test_an_empty_name_chooses_nothing(option: str) -> None:
+    done = call("messages", "purge", "orders", "--yes", option, "")
     assert done.returncode == 2
     assert "it is empty: has a variable of the shell no value?" in done.stderr
 

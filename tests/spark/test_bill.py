@@ -306,6 +306,9 @@ def test_the_command_writes_a_page_and_prints_the_sums(
     again = json.loads(capsys.readouterr().out)
     assert again == {**shown, "taken_in": {"segments": 0, "adopted": 0, "days": []}}
     assert (out / "report.html").exists()
+    # A month that was mistyped looks like one that cost nothing.
+    assert main([*arguments[:-1], "--month", "2020-01"]) == 0
+    assert capsys.readouterr().out.startswith("nothing is on record of this time\n")
 
 
 def test_a_file_of_the_ledger_that_was_removed_makes_the_bill_incomplete(

@@ -167,7 +167,8 @@ def _tell_unknown(terms: BillTerms, report: Report) -> None:
 
 def _draw(report: Report, page: Path) -> Iterator[str]:
     stages = [(share.label, share.count, share.units, share.unknown, share.cost) for share in report.by_stage]
-    yield from draw_table(("STAGE", "OPERATIONS", "BILLED", "UNKNOWN", report.currency), stages)
+    head = ("STAGE", "OPERATIONS", "BILLED", "UNKNOWN", report.currency)
+    yield from draw_table(head, stages, empty="nothing is on record of this time")
     if report.is_included:
         yield f"{INCLUDED.capitalize()}."
     costs = {share.name: share for share in report.by_outage}

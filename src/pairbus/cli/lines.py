@@ -150,9 +150,9 @@ def _duration(value: Any) -> timedelta:
 def _moment(value: Any) -> datetime:
     try:
         moment = datetime.fromisoformat(_text(value))
-    except ValueError:
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):  # the latter: in UTC it is of no year that there is
         raise _Unfit("must be a time such as 2030-01-31T08:00:00Z") from None
-    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 #: What an object may have besides its body, and how each value is read.

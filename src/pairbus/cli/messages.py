@@ -23,7 +23,7 @@ from .group import CommandGroup, examples
 from .lines import FedMessage, Feed, lines_of, property_value, read_json_lines, read_plain_lines
 from .namespaces import NAMESPACE_OPTIONS, NamespaceChoice, namespace_options
 from .numbers import AT_LEAST_ONE, LONG
-from .places import FILE, check_target
+from .places import BODY, FILE, check_target
 from .progress import working
 from .send import send_all
 from .shared_options import confirm, gathered, repeatable, yes_option
@@ -167,7 +167,7 @@ def _cell(value: Any) -> str:
 )
 @messages.command()
 @click.argument("path")
-@click.argument("body", required=False)
+@click.argument("body", type=BODY, required=False)
 @namespace_options
 @click.option(
     "--file", "source", type=click.File("rb"), help="A message a line, instead of BODY; - is standard input."

@@ -49,13 +49,18 @@ class PlaceType(click.ParamType):  # type: ignore[type-arg] # older versions of 
 
 
 class _Text(click.ParamType):  # type: ignore[type-arg] # older versions of click have no argument
-    """Any text; bytes that are none are refused."""
+    """Any text; bytes that are none are refused, and an empty one that would pass for none."""
 
     name = "text"
+
+    def __init__(self, *, may_be_empty: bool = False) -> None:
+        self._may_be_empty = may_be_empty
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         from pairbus.pairing.names import check_text
 
+        if value == "" and not self._may_be_empty:
+            self.fail(_EMPTY, param, ctx)
         try:
             return check_text(value)
         except ConfigurationError as error:
@@ -63,7 +68,7 @@ class _Text(click.ParamType):  # type: ignore[type-arg] # older versions of clic
 
 
 def demand_text(command: click.Command) -> None:
-    """Have a command, and those below it, refuse what is no text where it takes any."""
+    """Have a command, and those below it, refuse what is no text, or none at all, where it takes any."""
     for parameter in command.params:
         if parameter.type is click.STRING:
             parameter.type = _TEXT
@@ -86,4 +91,5 @@ DIRECTORY = _NamedPath(file_okay=False)
 FILE = _NamedPath(dir_okay=False)
 EXISTING_FILE = _NamedPath(exists=True, dir_okay=False)
 PLACE = PlaceType()
+BODY = _Text(may_be_empty=True)
 _TEXT = _Text()
