@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+import ssl
 import struct
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -47,8 +48,9 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 class RawClient:
     """One connection with one session."""
 
-    def __init__(self, port: int, sasl: SaslClient) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+    def __init__(self, port: int, sasl: SaslClient, *, tls: ssl.SSLContext | None = None) -> None:
+        plain = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+        self.socket = plain if tls is None else tls.wrap_socket(plain, server_hostname="localhost")
         self.machine = Connection(
             server=False, container_id="raw", hostname="127.0.0.1", sasl_client=sasl, max_frame_size=4096
         )
@@ -61,9 +63,11 @@ class RawClient:
 
     @classmethod
     @contextmanager
-    def connected(cls, port: int, sasl: SaslClient) -> Iterator[RawClient]:
+    def connected(
+        cls, port: int, sasl: SaslClient, *, tls: ssl.SSLContext | None = None
+    ) -> Iterator[RawClient]:
         """A client whose connection is open."""
-        client = cls(port, sasl)
+        client = cls(port, sasl, tls=tls)
         try:
             client.await_event(Opened)
             yield client

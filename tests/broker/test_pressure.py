@@ -255,13 +255,13 @@ async def test_an_endless_loop_is_done_in_shares(
     bus_without_client: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shares: list[Peer] = []
-    work = Peer._work
+    work = Peer.work
 
     def count_work(peer: Peer) -> None:
         shares.append(peer)
         work(peer)
 
-    monkeypatch.setattr(Peer, "_work", count_work)
+    monkeypatch.setattr(Peer, "work", count_work)
     bus, count = bus_without_client, 2000
     bus.namespace.create_queue("orders")
     reader, writer = await asyncio.open_connection("127.0.0.1", bus.namespace.port)

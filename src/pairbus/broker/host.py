@@ -55,6 +55,7 @@ from .faults.board import FaultBoard
 from .faults.desk import FaultDesk
 from .flights import Flight, HeldAnswers, StoreThread
 from .gate import ConnectionLimits, Visitor
+from .links.arrivals import Arrivals
 from .links.consumers import Consumers
 from .links.held_bytes import Burdens
 from .links.objections import Objections
@@ -144,6 +145,7 @@ class NamespaceHost:
         self.read_buffer: memoryview = memoryview(bytearray(MEMBER_READ))
         self.allowance: Allowance = Allowance()
         self.peers: set[Peer] = set()
+        self.arrivals = Arrivals(self._await_turn)
         self._dirty: set[Peer] = set()
         # What the thread of the store does; who speaks when it has committed; whether the next turn waits.
         self._flight: Flight | None = None
@@ -153,7 +155,8 @@ class NamespaceHost:
         self.uncommitted = 0
         #: What is told when the turn is committed, beside what connections say.
         self.answers = HeldAnswers()
-        self._turn_is_due = False
+        # Whether the event loop comes to its end, to hear who was read; whether it is to be committed then.
+        self._turn_is_awaited = self._turn_is_due = False
         self._listener: Listener | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
 
@@ -333,9 +336,22 @@ class NamespaceHost:
         return result
 
     def _schedule_turn(self) -> None:
-        if not self._turn_is_due and self.loop is not None:
-            self._turn_is_due = True
-            self.loop.call_soon(self.end_turn)
+        self._turn_is_due = True
+        self._await_turn()
+
+    def _await_turn(self) -> None:
+        if not self._turn_is_awaited and self.loop is not None:
+            self._turn_is_awaited = True
+            self.loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        """All that were ready have been read: hear them, and end the turn if it has brought anything."""
+        try:
+            self.arrivals.serve()
+        finally:
+            self._turn_is_awaited = False
+        if self._turn_is_due:
+            self.end_turn()
 
     def end_turn(self) -> None:
         """Give out, and commit; not before what is being committed or decided has come to its end."""

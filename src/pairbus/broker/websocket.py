@@ -145,6 +145,7 @@ class WebSocketLine(Direct):
             return
         begun = time.monotonic()
         chunks: list[bytes] = []
+        goodbye: CloseConnection | None = None
         try:
             self._protocol.receive_data(data)
             for event in self._protocol.events():
@@ -155,7 +156,7 @@ class WebSocketLine(Direct):
                         return
                     self._transport.write(self._protocol.send(event.response()))
                 elif isinstance(event, CloseConnection):
-                    self._finish(event.response())
+                    goodbye = event.response()
                 elif isinstance(event, TextMessage):
                     self._finish(CloseConnection(CloseReason.UNSUPPORTED_DATA, "AMQP is binary"))
                     return
@@ -165,6 +166,8 @@ class WebSocketLine(Direct):
         self._peer.charge(time.monotonic() - begun)
         # With nothing too: it may have to wait for its share of the time.
         self._peer.data_received(b"".join(chunks))
+        if goodbye is not None:  # the line is lost only after what came before it has been heard
+            self._finish(goodbye)
 
     def _finish(self, goodbye: Any) -> None:
         assert self._transport is not None

@@ -26,6 +26,10 @@ STRANGER_READ = 16 * 1024
 # connections nearly all come at such a time: to stop each and let it go on costs as much as the reads do.
 LITTLE = 64 * 1024
 
+# Bytes that have been read from all connections of a namespace and wait until all others are read: twenty
+# messages of a hundred connections. More of them are done for at once.
+MOST_UNHEARD = 4 * 1024 * 1024
+
 # Effort that is spent on one read: so many messages or settlements of the usual form, or fewer other frames.
 MOST_EFFORT = 1024
 

@@ -113,7 +113,7 @@ class Peer(Direct):
             return
         self._input = self._input + data if self._input else data
         if not self._is_busy:
-            self._work()
+            self.host.arrivals.add(self, len(data))
         elif self._reads:
             self._adjust_reading()
 
@@ -129,12 +129,12 @@ class Peer(Direct):
 
     # -- the share of a turn
 
-    def _work(self) -> None:
+    def work(self) -> None:
         """Do what has come, as far as the share of one turn goes."""
         if self._is_waiting:
             return
         self._is_busy = False
-        if self._transport is None or self._closing or self._mute:
+        if self._transport is None or self._closing or self._mute or self._is_stopped:
             return
         if self.is_full:
             self._go_on_later()
@@ -204,7 +204,7 @@ class Peer(Direct):
 
     def _stop_waiting(self) -> None:
         self._is_waiting = False
-        self._work()
+        self.work()
 
     def at_length(self, event: ProtocolEvent, act: Callable[[], T], then: Callable[[T], None], /) -> None:
         """Do for an event what may take long; nothing more is done for this client before it is done."""
@@ -226,7 +226,7 @@ class Peer(Direct):
                 self._fail(error, noted)
             self.host.touch(self)
             if is_late:  # behind those who have waited for its end
-                asyncio.get_running_loop().call_soon(self._work)
+                asyncio.get_running_loop().call_soon(self.work)
 
         self._is_waiting = True
         self.host.decisions.make(perform, conclude)
@@ -237,7 +237,7 @@ class Peer(Direct):
         self._is_busy = True
         self._adjust_reading()
         if not (self.is_full or self._is_waiting):
-            asyncio.get_running_loop().call_later(wait, self._work)
+            asyncio.get_running_loop().call_later(wait, self.work)
 
     def _adjust_reading(self) -> None:
         transport = self._transport
@@ -297,7 +297,7 @@ class Peer(Direct):
         if starved:
             self.host.touch(self)
         if self._is_busy:
-            asyncio.get_running_loop().call_soon(self._work)
+            asyncio.get_running_loop().call_soon(self.work)
 
     def _turn_away(self, reason: str) -> None:
         """It has stayed a stranger for too long, or others wait for its place."""
@@ -417,6 +417,7 @@ class Peer(Direct):
     def reset(self) -> None:
         """Cut the line at once, with a reset."""
         if self._transport is not None:
+            self._input = b""
             cut(self._transport)
 
     def close(self, error: AmqpError | None, *, lingers: bool = True) -> None:
@@ -455,6 +456,7 @@ class Peer(Direct):
             self._mute = line is LineState.SILENCE or (self._mute and self._is_stopped)
             self._adjust_reading()
             self.host.touch(self)
+            self.host.arrivals.add(self, 0)  # with what was read before the line stopped
 
     # -- events of the machine
 

@@ -1,0 +1,365 @@
+"""All connections that are ready are read before anything is done for one of them.
+
+A test that has to come between a read and the share that follows gives the bytes of a client to its peer by
+hand, in one call on the broker's loop.
+"""
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from pairbus import conditions
+from pairbus.amqp.events import Closed, LinkDetached, LinkFlowed, Settled
+from pairbus.amqp.message import encode_data
+from pairbus.amqp.performatives import ACCEPTED, Rejected
+from pairbus.amqp.sasl import SaslClient
+from pairbus.broker import Broker
+from pairbus.broker.engine.message import Incoming
+from pairbus.broker.engine.namespace import Namespace
+from pairbus.broker.host import NamespaceHost
+from pairbus.broker.links import arrivals
+from pairbus.broker.links.peer import Peer
+from tests.logs import our_records
+from tests.waiting import PATIENCE, wait_until
+
+from .bus import Bus
+from .keys import key_of
+from .raw import RawClient
+
+MANY = 8
+
+
+class Sender:
+    """A connection with a link to `orders`, and credit for it."""
+
+    def __init__(self, stack: ExitStack, broker: Broker, tls: ssl.SSLContext | None = None) -> None:
+        namespace, host = broker["contoso"], broker._hosts["contoso"]
+        others = set(host.peers)
+        sasl = SaslClient.plain(*key_of(namespace))
+        self.client = stack.enter_context(RawClient.connected(namespace.port, sasl, tls=tls))
+        self.link = self.client.attach("orders", sends=True)
+        self.client.await_event(LinkFlowed)
+        [self.peer] = host.peers - others
+
+    def say(self, *, settled: bool = False) -> bytes:
+        """What the client says to send a message."""
+        self.link.send(encode_data(b"x"), tag=b"t", settled=settled)
+        return self.client.machine.data_to_send()
+
+    def outcome(self) -> object:
+        return self.client.await_event(Settled).state
+
+
+class Crowd:
+    """Some of them at one namespace."""
+
+    def __init__(self, stack: ExitStack, broker: Broker) -> None:
+        broker["contoso"].create_queue("orders")
+        self.host: NamespaceHost = broker._hosts["contoso"]
+        self.senders = [Sender(stack, broker) for _ in range(MANY)]
+        self._broker = broker
+
+    def read_all(self, *, before: Callable[[], object] | None = None, then: Callable[[], object]) -> None:
+        """Have all of them read, each with a message, and let something happen before their shares."""
+        said = [sender.say() for sender in self.senders]
+
+        def act() -> None:
+            if before is not None:
+                before()
+            for sender, data in zip(self.senders, said, strict=True):
+                sender.peer.data_received(data)
+            then()
+
+        self._broker.call(act)
+
+    def count(self) -> int:
+        """How many messages there are; no turn comes of it."""
+        return self.host.engine.node("orders").counts().total
+
+    def outcomes(self) -> list[object]:
+        return [sender.outcome() for sender in self.senders]
+
+
+@pytest.fixture
+def crowd(bus_without_client: Bus) -> Iterator[Crowd]:
+    with ExitStack() as stack:
+        yield Crowd(stack, bus_without_client.broker)
+
+
+@pytest.fixture
+def turns(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many events were committed in each turn that had any."""
+    found: list[int] = []
+    take = Namespace.take_events
+
+    def note(engine: Namespace) -> object:
+        events = take(engine)
+        found.extend([len(events)] if events and engine is crowd.host.engine else [])
+        return events
+
+    monkeypatch.setattr(Namespace, "take_events", note)
+    return found
+
+
+@pytest.fixture
+def shares(monkeypatch: pytest.MonkeyPatch) -> list[Peer]:
+    """Who has had a share, in order."""
+    found: list[Peer] = []
+    work = Peer.work
+
+    def note(peer: Peer) -> None:
+        found.append(peer)
+        work(peer)
+
+    monkeypatch.setattr(Peer, "work", note)
+    return found
+
+
+@contextmanager
+def held(broker: Broker) -> Iterator[None]:
+    """Let the broker's loop stand still, so that all that is said meanwhile is ready when it goes on."""
+    stands, goes_on = threading.Event(), threading.Event()
+
+    def stand() -> None:
+        stands.set()
+        assert goes_on.wait(PATIENCE)
+
+    holder = threading.Thread(target=broker.call, args=(stand,))
+    holder.start()
+    try:
+        assert stands.wait(PATIENCE)
+        yield
+    finally:
+        goes_on.set()
+        holder.join(PATIENCE)
+
+
+def test_all_that_are_ready_share_a_turn(
+    crowd: Crowd, bus_without_client: Bus, turns: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    read, work = Peer.data_received, Peer.work
+
+    def note_read(peer: Peer, data: bytes) -> None:
+        done.append("read")
+        read(peer, data)
+
+    def note_work(peer: Peer) -> None:
+        done.append("work")
+        work(peer)
+
+    monkeypatch.setattr(Peer, "data_received", note_read)
+    monkeypatch.setattr(Peer, "work", note_work)
+    with held(bus_without_client.broker):
+        for sender in crowd.senders:
+            sender.client.socket.sendall(sender.say())
+    assert crowd.outcomes() == [ACCEPTED] * MANY
+    assert done == ["read"] * MANY + ["work"] * MANY
+    assert len(turns) == 1
+
+
+def test_a_turn_that_is_due_waits_for_them(crowd: Crowd, turns: list[int]) -> None:
+    def send() -> None:
+        """As a connection does that goes on with what it had to leave."""
+        crowd.host.engine.send("orders", [Incoming.parse(encode_data(b"x"))], crowd.host.now())
+        crowd.host.touch(crowd.senders[0].peer)
+
+    crowd.read_all(before=send, then=lambda: None)
+    assert crowd.outcomes() == [ACCEPTED] * MANY
+    assert crowd.count() == MANY + 1
+    assert len(turns) == 1
+
+
+def test_a_read_that_means_nothing_yet_ends_no_turn(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
+    sender, ended = crowd.senders[0], list[NamespaceHost]()
+    end = NamespaceHost.end_turn
+
+    def note(host: NamespaceHost) -> None:
+        ended.append(host)
+        end(host)
+
+    monkeypatch.setattr(NamespaceHost, "end_turn", note)
+    said = sender.say()
+    crowd._broker.call(lambda: sender.peer.data_received(said[:10]))
+    wait_until(lambda: not crowd.host._turn_is_awaited)
+    assert ended == []
+    sender.client.socket.sendall(said[10:])
+    assert sender.outcome() == ACCEPTED
+
+
+def test_one_that_is_read_twice_has_one_share(crowd: Crowd, shares: list[Peer]) -> None:
+    first, second = crowd.senders[:2]
+    said, more, other = first.say(), first.say(), second.say()
+
+    def act() -> None:
+        first.peer.data_received(said[:7])
+        second.peer.data_received(other)
+        first.peer.data_received(said[7:] + more)
+
+    crowd._broker.call(act)
+    assert second.outcome() == ACCEPTED
+    assert len(first.client.await_event(Settled).delivery_ids) == 2
+    assert crowd.count() == 3
+    assert shares == [first.peer, second.peer]
+
+
+def test_what_waits_to_be_heard_is_bounded(
+    crowd: Crowd, shares: list[Peer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two that were read, and of a third that was too much."""
+    said = len(crowd.senders[0].say())
+    crowd.senders[0].client.machine.data_to_send()
+    monkeypatch.setattr(arrivals, "MOST_UNHEARD", 3 * said - said // 2)
+    counts: list[int] = []
+
+    def look() -> None:
+        counts.extend([crowd.count(), len(shares)])
+
+    crowd.read_all(then=look)
+    for sender in crowd.senders:
+        assert sender.outcome() == ACCEPTED
+    assert counts == [MANY // 3 * 3] * 2
+    assert shares == [sender.peer for sender in crowd.senders]
+
+
+# What happens between the read and the share
+
+
+def test_who_is_reset_meanwhile_is_not_heard(crowd: Crowd) -> None:
+    gone, *others = crowd.senders
+    crowd.read_all(then=gone.peer.reset)
+    assert [sender.outcome() for sender in others] == [ACCEPTED] * len(others)
+    assert crowd.count() == len(others)
+    with pytest.raises(ConnectionError):
+        gone.outcome()
+
+
+def test_who_is_told_goodbye_meanwhile_is_not_heard(crowd: Crowd) -> None:
+    gone, *others = crowd.senders
+    crowd.read_all(then=lambda: gone.peer.close(None))
+    assert [sender.outcome() for sender in others] == [ACCEPTED] * len(others)
+    assert crowd.count() == len(others)
+    gone.client.await_event(Closed)
+
+
+def test_whose_line_is_lost_meanwhile_is_heard_before(crowd: Crowd) -> None:
+    """The loop tells of the loss after it: what was said before the end counts."""
+    gone = crowd.senders[0]
+    crowd.read_all(then=gone.client.vanish)
+    assert [sender.outcome() for sender in crowd.senders[1:]] == [ACCEPTED] * (MANY - 1)
+    wait_until(lambda: gone.peer not in crowd.host.peers)
+    assert crowd.count() == MANY
+
+
+@pytest.mark.usefixtures("noisy")
+@pytest.mark.parametrize("kind", ["reset", "refuse", "silence"])
+def test_a_line_that_fails_meanwhile_lets_nobody_be_heard(
+    crowd: Crowd, bus_without_client: Bus, kind: str
+) -> None:
+    faults = bus_without_client.namespace.faults
+    crowd.read_all(then=lambda: faults.set(kind))
+    wait_until(lambda: not crowd.host._turn_is_awaited)
+    faults.clear()
+    for sender in crowd.senders:
+        with pytest.raises(ConnectionError):
+            sender.outcome()
+    assert crowd.count() == 0
+
+
+@pytest.mark.usefixtures("noisy")
+def test_who_was_read_before_a_black_hole_is_heard_after_it(crowd: Crowd, bus_without_client: Bus) -> None:
+    faults = bus_without_client.namespace.faults
+    crowd.read_all(then=lambda: faults.set("blackhole"))
+    wait_until(lambda: not crowd.host._turn_is_awaited)
+    assert crowd.count() == 0
+    faults.clear()
+    assert crowd.outcomes() == [ACCEPTED] * MANY
+    assert crowd.count() == MANY
+
+
+def test_a_fault_that_is_set_meanwhile_is_felt(crowd: Crowd, bus_without_client: Bus) -> None:
+    crowd.read_all(then=lambda: bus_without_client.namespace.faults.set("busy", entity="orders"))
+    for outcome in crowd.outcomes():
+        assert isinstance(outcome, Rejected)
+        assert outcome.error is not None
+        assert outcome.error.condition == conditions.SERVER_BUSY
+    assert crowd.count() == 0
+
+
+def test_a_queue_that_is_deleted_meanwhile(crowd: Crowd, bus_without_client: Bus) -> None:
+    crowd.read_all(then=lambda: bus_without_client.namespace.delete_queue("orders"))
+    for sender in crowd.senders:
+        detached = sender.client.await_event(LinkDetached)
+        assert detached.error is not None
+        assert detached.error.condition == conditions.NOT_FOUND
+    bus_without_client.namespace.create_queue("orders")
+    assert crowd.count() == 0
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
+async def test_a_namespace_that_ends_meanwhile_decides_nothing_more(is_killed: bool) -> None:
+    with ExitStack() as stack:
+        async with Broker({"contoso": 0}) as broker:
+            crowd = await asyncio.to_thread(Crowd, stack, broker)
+            crowd.read_all(then=broker.kill if is_killed else crowd.host.stop)
+        for sender in crowd.senders:
+            with (
+                pytest.raises(ConnectionError) if is_killed else pytest.raises(AssertionError, match="forced")
+            ):
+                await asyncio.to_thread(sender.outcome)
+        assert crowd.count() == 0
+
+
+# One alone
+
+
+@pytest.mark.usefixtures("noisy")
+def test_an_error_that_nobody_foresaw_ends_one_alone(
+    crowd: Crowd, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, failing, *others = crowd.senders
+
+    def fail() -> None:
+        raise RuntimeError("an error that nobody foresaw")
+
+    monkeypatch.setattr(failing.peer, "work", fail)
+    crowd.read_all(then=lambda: None)
+    assert [sender.outcome() for sender in (first, *others)] == [ACCEPTED] * (MANY - 1)
+    with pytest.raises(ConnectionError):
+        failing.outcome()
+    [record] = our_records(caplog)
+    assert record.getMessage() == "a connection cannot be served"
+    assert record.exc_info is not None
+    assert str(record.exc_info[1]) == "an error that nobody foresaw"
+    assert record.__dict__["fields"]["connection"] == failing.peer.name
+
+
+@pytest.mark.usefixtures("noisy")
+def test_a_protocol_error_ends_one_alone(crowd: Crowd) -> None:
+    wrong, *others = crowd.senders
+    crowd.read_all(before=lambda: wrong.peer.data_received(b"\x00\x00\x00\x01"), then=lambda: None)
+    assert [sender.outcome() for sender in others] == [ACCEPTED] * len(others)
+    assert wrong.client.await_event(Closed).error is not None
+    assert crowd.count() == len(others)
+
+
+# The ways by which bytes come
+
+
+@pytest.mark.parametrize("has_tls", [False, True], ids=["plain", "tls"])
+def test_what_was_said_before_the_end_of_a_line_is_heard(
+    crowd: Crowd, bus_without_client: Bus, has_tls: bool
+) -> None:
+    broker = bus_without_client.broker
+    tls = ssl.create_default_context(cafile=str(broker.certificate)) if has_tls else None
+    with ExitStack() as stack:
+        leaving = Sender(stack, broker, tls)
+        with held(broker):
+            leaving.client.socket.sendall(leaving.say(settled=True))
+            leaving.client.socket.close()
+        wait_until(lambda: leaving.peer not in crowd.host.peers)
+    assert crowd.count() == 1
