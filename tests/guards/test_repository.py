@@ -32,6 +32,14 @@ def test_modules_stay_small() -> None:
     assert {name: length for name, length in lengths.items() if length > LONGEST_MODULE} == {}
 
 
+def test_pages_are_written_in_lines_that_can_be_read() -> None:
+    """What ruff holds for Python."""
+    pages = [path for path in SRC.rglob("*") if path.suffix in {".js", ".css", ".html"}]
+    assert len(pages) > 10
+    lines = [(path, line) for path in pages for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [(path.name, line) for path, line in lines if len(line) > 120] == []
+
+
 def test_nothing_is_left_unfinished() -> None:
     files = [*python_files(SRC), *python_files(ROOT / "examples")]
     assert [

@@ -1,4 +1,5 @@
-// Charts over time. A place in time is a percentage, so that a chart is as wide as its place and letters keep their size.
+// Charts over time. A place in time is a percentage, so that a chart is as wide as its place and letters keep their
+// size.
 
 import { clock, duration, h, number } from "./dom.js";
 
@@ -13,7 +14,7 @@ const percent = value => `${value.toFixed(2)}%`;
 
 // From when a chart is drawn: since the first thing that is known, at least two minutes and at most six hours ago.
 export function begin(history, now) {
-  const known = [...history.changes.map(one => one.at), ...history.samples.map(one => one.at)].filter(at => at > now - 21600);
+  const known = [...history.changes, ...history.samples].map(one => one.at).filter(at => at > now - 21600);
   return Math.min(now - 120, known.length ? Math.min(...known) : now);
 }
 
@@ -22,11 +23,12 @@ export function axis(from, to) {
   const step = steps.find(one => (to - from) / one <= 6) ?? 7200;
   const ticks = [];
   for (let at = Math.ceil(from / step) * step; at < to; at += step) ticks.push(at);
+  const parts = { hour: "2-digit", minute: "2-digit", ...(step < 60 && { second: "2-digit" }), hourCycle: "h23" };
   return h("svg", { height: 20, "aria-hidden": "true" }, ticks.map(at => {
     const x = place(at, from, to);
     return [h("line", { class: "grid", x1: percent(x), x2: percent(x), y2: 4 }),
       x > 4 && x < 97 && h("text", { class: "middle", x: percent(x), y: 17 },
-        new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", ...(step < 60 && { second: "2-digit" }), hourCycle: "h23" }))];
+        new Date(at * 1000).toLocaleTimeString([], parts))];
   }));
 }
 
@@ -34,32 +36,39 @@ export function axis(from, to) {
 export function timeline(pair, history, now) {
   const from = begin(history, now);
   // Those that changed and those that are down come before those that were well all the time.
-  const busy = new Set([...pair.entities.filter(one => one.state !== "healthy").map(one => one.path), ...history.changes.map(one => one.path)]);
-  const all = [...new Set([...busy, ...pair.entities.map(one => one.path)])], paths = all.slice(0, LANES).sort();
+  const busy = [...pair.entities.filter(one => one.state !== "healthy"), ...history.changes];
+  const all = [...new Set([...busy, ...pair.entities].map(one => one.path))];
+  const paths = all.slice(0, LANES).sort();
   if (!all.length) return null;
   const lanes = paths.map(path => {
     const changes = history.changes.filter(one => one.path === path);
     const spans = changes.map((one, index) => ({ ...one, ends: changes[index + 1]?.at ?? now }));
     const first = changes[0], entity = pair.entities.find(one => one.path === path);
     if (!first || first.at > from) {
-      spans.unshift({ new: first ? first.old : entity?.state ?? "healthy", at: from, ends: first?.at ?? now, reason: "" });
+      const state = first ? first.old : entity?.state ?? "healthy";
+      spans.unshift({ new: state, at: from, ends: first?.at ?? now, reason: "" });
     }
     const seen = spans.filter(one => one.ends >= from);
-    const told = seen.map(one => `${stateWords(one.new)} from ${clock(Math.max(one.at, from))} for ${duration(one.ends - Math.max(one.at, from))}`);
+    const told = seen.map(one => {
+      const begins = Math.max(one.at, from);
+      return `${stateWords(one.new)} from ${clock(begins)} for ${duration(one.ends - begins)}`;
+    });
     return h("div", { class: "lane" }, h("span", {}, h("bdi", {}, path)),
       h("svg", { height: 24, role: "img", "aria-label": `${path}: ${told.join(", ")}` },
         h("rect", { class: "base", y: 6, width: "100%", height: 12 }),
         seen.map(one => {
           const x = place(one.at, from, now), width = Math.max(place(one.ends, from, now) - x, 0.4);
-          const size = 6 + 4 * Math.max(STATES.indexOf(one.new), 0);
+          const size = 6 + 4 * Math.max(STATES.indexOf(one.new), 0), why = one.reason ? `: ${one.reason}` : "";
+          const words = `${path} ${stateWords(one.new)} from ${clock(one.at)}, ${duration(one.ends - one.at)}${why}`;
           return h("rect", { class: one.new, x: percent(x), width: percent(width), y: 12 - size / 2, height: size },
-            h("title", {}, `${path} ${stateWords(one.new)} from ${clock(one.at)}, ${duration(one.ends - one.at)}${one.reason ? `: ${one.reason}` : ""}`));
+            h("title", {}, words));
         })));
   });
   return h("div", { class: "chart" },
     h("ul", { class: "legend" }, STATES.map(state => h("li", { class: `chip ${state}` }, WORDS[state]))),
     lanes, h("div", { class: "lane" }, h("span", {}), axis(from, now)),
-    all.length > paths.length && h("p", { class: "dim small" }, `${number(all.length - paths.length)} more are not drawn.`));
+    all.length > paths.length
+      && h("p", { class: "dim small" }, `${number(all.length - paths.length)} more are not drawn.`));
 }
 
 // How deep the backlog was, and its dead letters; `backlog` is what is known of it now.
@@ -67,23 +76,28 @@ export function depth(history, now, backlog) {
   const from = begin(history, now);
   const samples = history.samples.filter(one => one.active !== null && one.active !== undefined && one.at >= from);
   if (backlog) samples.push({ at: now, active: backlog.active, dead: backlog.dead_letters });
-  if (samples.length < 2) return h("p", { class: "none" }, backlog ? "The chart begins with the second look." : "Nothing is known of the backlog.");
+  if (samples.length < 2) {
+    const why = backlog ? "The chart begins with the second look." : "Nothing is known of the backlog.";
+    return h("p", { class: "none" }, why);
+  }
   const height = 130, head = 16;
   const most = round(Math.max(...samples.map(one => Math.max(one.active, one.dead ?? 0)), 2));
   const x = at => (10 * place(at, from, now)).toFixed(1);
   const y = value => (height - (height - head) * value / most).toFixed(1);
-  const last = samples[samples.length - 1];
-  const stairs = name => samples.map((one, index) => `${index ? `H${x(one.at)}` : ""}V${y(one[name] ?? 0)}`).join("") + (backlog ? "H1000" : "");
+  const last = samples[samples.length - 1], hasDead = samples.some(one => one.dead);
+  const stair = (one, name) => `H${x(one.at)}V${y(one[name] ?? 0)}`;
+  const stairs = name => samples.map(one => stair(one, name)).join("") + (backlog ? "H1000" : "");
   const peak = samples.reduce((best, one) => one.active > best.active ? one : best);
+  const told = `now ${number(last.active)}, at most ${number(peak.active)} at ${clock(peak.at)}`;
   return h("div", { class: "chart" },
-    h("ul", { class: "legend" }, h("li", { class: "chip depth" }, "waiting"), samples.some(one => one.dead) && h("li", { class: "chip dead" }, "dead letters")),
-    h("svg", { height, role: "img", "aria-label":
-      `Waiting in the backlog since ${clock(from)}: now ${number(last.active)}, at most ${number(peak.active)} at ${clock(peak.at)}` },
+    h("ul", { class: "legend" },
+      h("li", { class: "chip depth" }, "waiting"), hasDead && h("li", { class: "chip dead" }, "dead letters")),
+    h("svg", { height, role: "img", "aria-label": `Waiting in the backlog since ${clock(from)}: ${told}` },
       [most / 2, most].map(value => [h("line", { class: "grid", x2: "100%", y1: y(value), y2: y(value) }),
         h("text", { x: 2, y: y(value) - 3 }, number(value))]),
       h("svg", { width: "100%", height, viewBox: `0 0 1000 ${height}`, preserveAspectRatio: "none" },
         h("path", { class: "area", d: `M${x(samples[0].at)},${height}${stairs("active")}V${height}Z` }),
-        samples.some(one => one.dead) && h("path", { class: "dead", d: `M${x(samples[0].at)},${y(samples[0].dead ?? 0)}${stairs("dead")}` })),
+        hasDead && h("path", { class: "dead", d: `M${x(samples[0].at)},${y(samples[0].dead ?? 0)}${stairs("dead")}` })),
       h("line", { class: "grid", x2: "100%", y1: height, y2: height })),
     axis(from, now));
 }
@@ -94,6 +108,8 @@ function round(value) {
 }
 
 export function bar(share, classes = "") {
+  // However little, it can be seen.
+  const shown = Math.min(1, Math.max(share, share > 0 ? 0.004 : 0));
   return h("svg", { "aria-hidden": "true" }, h("rect", { class: "base", width: "100%", height: 12 }),
-    h("rect", { class: `fill ${classes}`, width: percent(100 * Math.min(1, Math.max(share, share > 0 ? 0.004 : 0))), height: 12 }));
+    h("rect", { class: `fill ${classes}`, width: percent(100 * shown), height: 12 }));
 }

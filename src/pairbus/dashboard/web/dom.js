@@ -67,8 +67,10 @@ export const number = value => (value ?? 0).toLocaleString("en");
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "";
   const all = Math.max(0, Math.round(seconds));
-  const parts = all < 60 ? [[all, "s"]] : all < 3600 ? [[Math.floor(all / 60), "min"], [all % 60, "s"]]
-    : all < 86400 ? [[Math.floor(all / 3600), "h"], [Math.floor(all % 3600 / 60), "min"]] : [[Math.floor(all / 86400), "d"], [Math.floor(all % 86400 / 3600), "h"]];
+  const [days, hours, minutes] = [86400, 3600, 60].map(unit => Math.floor(all / unit));
+  const parts = days ? [[days, "d"], [hours % 24, "h"]]
+    : hours ? [[hours, "h"], [minutes % 60, "min"]]
+    : [[minutes, "min"], [all % 60, "s"]].slice(minutes ? 0 : 1);
   return parts.filter(([value], index) => value || !index).map(([value, unit]) => `${value}\u00a0${unit}`).join(" ");
 }
 
@@ -79,8 +81,11 @@ export function bytes(value) {
   return `${unit ? size.toFixed(1) : size} ${units[unit]}`;
 }
 
-// A time of day with its zone, which is the reader's and not that of the logs; with the day, if that is not the day of `now`.
+// A time of day with its zone, which is the reader's and not that of the logs; with the day, if that is not the day
+// of `now`.
 const TIME = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZoneName: "short" };
-export const clock = (at, now = at) => !isToday(at, now) ? moment(at) : new Date(at * 1000).toLocaleTimeString([], TIME);
+export const clock = (at, now = at) =>
+  isToday(at, now) ? new Date(at * 1000).toLocaleTimeString([], TIME) : moment(at);
 const isToday = (at, now) => new Date(at * 1000).toDateString() === new Date(now * 1000).toDateString();
-export const moment = at => new Date(at * 1000).toLocaleString([], { year: "numeric", month: "short", day: "numeric", ...TIME });
+export const moment = at =>
+  new Date(at * 1000).toLocaleString([], { year: "numeric", month: "short", day: "numeric", ...TIME });

@@ -39,7 +39,8 @@ export class Line {
     const heard = () => { clearTimeout(timer); timer = setTimeout(() => given_up.abort(), SILENCE); };
     heard();
     try {
-      const answer = await fetch("/api/events", { headers: this.headers(), signal: given_up.signal, cache: "no-store" });
+      const answer = await fetch("/api/events",
+        { headers: this.headers(), signal: given_up.signal, cache: "no-store" });
       if (answer.status === 401) throw new Refused();
       if (!answer.ok) throw new Error(`status ${answer.status}`);
       onAnswer();
