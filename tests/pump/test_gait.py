@@ -53,8 +53,8 @@ def drain(limiter: Limiter, seconds: float, begin: float = 0.0) -> float:
     """Use all that there is; until when."""
     now = begin
     while now < begin + seconds:
-        intake = limiter.intake(now)
-        limiter.take_intake(int(min(intake, 50)))
+        intake = limiter.inlet.fill(now)
+        limiter.inlet.take(int(min(intake, 50)))
         room = limiter.room(now)
         limiter.take(int(min(50.0 if room is None else room.messages, 50)), 0)
         now += 0.01
@@ -68,7 +68,7 @@ def test_credits_that_are_only_supposed_are_soon_shown_to_be_none() -> None:
     assert limiter.rate == STANDARD_CREDITS / 2
     now = drain(limiter, 240.0)
     assert limiter.room(now) is None
-    assert limiter.intake(now) == float("inf")
+    assert limiter.inlet.fill(now) == float("inf")
 
 
 def test_a_rate_that_is_not_used_does_not_grow() -> None:
@@ -116,12 +116,12 @@ def test_soundings_leave_a_low_rate_to_messages() -> None:
     soundings, ends = 0, now + 60.0
     while now < ends:
         now += 0.01
-        if (asked := int(limiter.intake(now))) > 0:
-            limiter.take_intake(asked)
+        if (asked := int(limiter.inlet.fill(now))) > 0:
+            limiter.inlet.take(asked)
             received += asked
         pause = limiter.sounding_pause()
         if pause is not None and now - sounded >= pause:
             sounded, soundings = now, soundings + 1
-            limiter.take_intake(1)
+            limiter.inlet.take(1)
     assert soundings > 10
     assert received > 2 * soundings

@@ -106,14 +106,14 @@ def play_thrift(plan: Thrift) -> ThriftOutcome:
         while granted and secondary.take(OperationKind.DELIVERY):
             granted -= 1
             held += 1
-        asked = min(int(limiter.intake(now)), 1000 - held - granted)
+        asked = min(int(limiter.inlet.fill(now)), 1000 - held - granted)
         if asked > 0:
-            limiter.take_intake(asked)
+            limiter.inlet.take(asked)
             granted += asked
         pause = limiter.sounding_pause()
         if pause is not None and now - sounded_at >= pause:
             sounded_at = now
-            limiter.take_intake(1)
+            limiter.inlet.take(1)
             if not secondary.take(OperationKind.MANAGEMENT):
                 limiter.trouble(now, "secondary", is_busy=True)
         room = limiter.room(now)

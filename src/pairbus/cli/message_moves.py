@@ -24,6 +24,7 @@ from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.plumbing.files import publish, read_given
 from pairbus.plumbing.json_text import parse_json
 from pairbus.plumbing.ranges import ranges_of
+from pairbus.pump.browsing import PAGE
 from pairbus.pump.judgement import Remedy, judge
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pump import opened_transport
@@ -35,7 +36,6 @@ from pairbus.wire.errors import TransportError
 from .message_form import as_it_was_sent
 from .namespaces import ChosenNamespace
 
-_PAGE = 250
 _AT_ONCE = 200
 # When nothing comes for so long there is nothing more.
 _WAIT = 1.0
@@ -86,7 +86,7 @@ async def peek_all(
     number, left = begin, limit
     try:
         while left is None or left > 0:
-            page = await source.peek(number, _PAGE if left is None or place.session else min(left, _PAGE))
+            page = await source.peek(number, PAGE if left is None or place.session else min(left, PAGE))
             if not page:
                 return
             number = page[-1].sequence_number + 1

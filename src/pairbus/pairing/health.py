@@ -489,20 +489,18 @@ class EntityHealth:
             self.state, self._since, self._reason = transition.to, now, reason
         return tuple(effects)
 
-    def _stop_clock(self, now: float) -> None:
-        self._failing_since = self._throttled_since = self._unheard_since = self._excused_at = None
-        self._counts_from = now
-
     def _step(self, step: HealthStep, now: float, attempt: Hashable) -> tuple[Effect, ...]:
         match step:
             case HealthStep.STOP_CLOCK:
-                self._stop_clock(now)
+                self._failing_since = self._throttled_since = self._unheard_since = self._excused_at = None
+                self._counts_from = now
             case HealthStep.ABANDON:
                 abandoned, self._attempts = tuple(self._attempts), {}
                 self._failing_since = self._unheard_since = None
                 self._doubts_word |= self._is_back_by_word
                 self._is_back_by_word = self._is_asked_to_look = False
-                self._forget_pings()
+                self._good_pings = 0
+                self._permanent, self._permanent_pings = None, 0
                 return (AbandonAttempts(self.path, abandoned),) if abandoned else ()
             case HealthStep.TURN_AWAY:
                 return (AbandonAttempts(self.path, (attempt,)),)
@@ -521,10 +519,6 @@ class EntityHealth:
         self._awaited.add(self._pings)
         self._ping_due = now + self._ping_interval()
         return StartPing(self.path, self._pings)
-
-    def _forget_pings(self) -> None:
-        self._good_pings = 0
-        self._permanent, self._permanent_pings = None, 0
 
     def _ping_interval(self) -> float:
         """Early at most by the jitter, never late: a failback is promised within one interval."""

@@ -19,17 +19,12 @@ class Peekable(Protocol):
     async def peek(self, from_sequence_number: int, limit: int) -> list[Peeked]: ...
 
 
-async def browse(source: Peekable, first: int = 0, until: int = NO_END) -> AsyncIterator[list[Peeked]]:
-    """All messages from a number on and below another one, page by page."""
-    while first < until:
-        page = await source.peek(first, PAGE)
-        if not page:
-            return
+async def browse(source: Peekable) -> AsyncIterator[list[Peeked]]:
+    """All messages, page by page."""
+    first = 0
+    while page := await source.peek(first, PAGE):
         first = page[-1].sequence_number + 1
-        if first > until:
-            page = [one for one in page if one.sequence_number < until]
-        if page:
-            yield page
+        yield page
 
 
 class Numbered(Protocol):

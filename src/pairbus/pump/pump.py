@@ -171,7 +171,7 @@ class Pump:
             while True:
                 pause = station.limiter.sounding_pause()
                 if pause is not None:
-                    station.limiter.take_intake(1)
+                    station.limiter.inlet.take(1)
                     try:
                         await source.peek(_BEYOND_ALL, 1)
                     except TransportError as error:

@@ -155,7 +155,7 @@ class Limiter:
         """Maxima are a second; `start` is the rate to begin with if adaptive."""
         self._start = START_RATE if start is None else start
         self._outlet = Tap(Bold(self._start) if adaptive else None)
-        self._inlet = Tap(None)
+        self.inlet = Tap(None)  # of messages that are asked for
         self._adaptive = adaptive
         self._share = 1.0
         self.limit(max_messages, max_bytes)
@@ -165,7 +165,7 @@ class Limiter:
     @property
     def rate(self) -> float:
         """Messages a second that are allowed now."""
-        return min(self._outlet.rate, self._inlet.rate)
+        return min(self._outlet.rate, self.inlet.rate)
 
     def limit(self, max_messages: float | None, max_bytes: float | None) -> None:
         """Have other maxima from now on."""
@@ -175,7 +175,7 @@ class Limiter:
     def take_share(self, share: float) -> None:
         """Other pumps use the rest of the credits."""
         self._share = share
-        for tap in (self._outlet, self._inlet):
+        for tap in (self._outlet, self.inlet):
             if isinstance(tap.gait, Careful):
                 tap.gait.share = share
 
@@ -183,7 +183,7 @@ class Limiter:
         """A namespace has so many credits a second, as far as is known; infinity for none."""
         if not self._adaptive:
             return
-        tap = self._outlet if side == "primary" else self._inlet
+        tap = self._outlet if side == "primary" else self.inlet
         tap.is_certain = is_certain
         if credits < inf:
             tap.gait = Careful(credits, self._share)
@@ -213,26 +213,14 @@ class Limiter:
             return wait
         return max(wait, _BURST * _PART - self._bytes / self._byte_rate)
 
-    def intake(self, now: float) -> float:
-        """How many messages may be asked for now; infinity for no limit."""
-        return self._inlet.fill(now)
-
-    def take_intake(self, messages: int) -> None:
-        """So many more are asked for."""
-        self._inlet.take(messages)
-
-    def intake_wait(self, waiting: int) -> float:
-        """How long one of so many queues that wait should do so before it asks again."""
-        return self._inlet.wait(waiting)
-
     def sounding_pause(self) -> float | None:
         """While more and more is received beside others, how often it is asked whether there are credits."""
-        gait = self._inlet.gait
+        gait = self.inlet.gait
         return 1 / gait.soundings if isinstance(gait, Careful) and gait.soundings else None
 
     def trouble(self, now: float, side: SideName = "primary", *, is_busy: bool = False) -> None:
         """A namespace is busy or fails: go slower."""
-        (self._outlet if side == "primary" else self._inlet).trouble(now, is_busy=is_busy)
+        (self._outlet if side == "primary" else self.inlet).trouble(now, is_busy=is_busy)
 
 
 @dataclass(slots=True)

@@ -29,14 +29,14 @@ class Entrance:
 
     def admit(self, queue: str, wanted: int) -> int:
         """How many messages this queue may be granted now, with those on their way; 0 to ask again later."""
-        free = self._limiter.intake(self._clock.monotonic())
+        free = self._limiter.inlet.fill(self._clock.monotonic())
         if free == inf:
             return wanted
         unused = self._granted.get(queue, 0)
         granted = min(wanted, unused + max(0, int(free)))
         if granted > 0:
             self._waiting.discard(queue)
-            self._limiter.take_intake(max(0, granted - unused))
+            self._limiter.inlet.take(max(0, granted - unused))
             self._granted[queue] = granted
         else:
             self._waiting.add(queue)
@@ -44,7 +44,7 @@ class Entrance:
 
     def wait(self) -> float:
         """How long to wait before asking again."""
-        return self._limiter.intake_wait(len(self._waiting))
+        return self._limiter.inlet.wait(len(self._waiting))
 
     def note_arrivals(self, queue: str, count: int) -> None:
         """So many messages have come."""

@@ -9,6 +9,7 @@ from pairbus.conditions import NOT_FOUND
 from pairbus.ledger.operation_log import OperationLog
 from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.pairing.names import path_key, primary_name
+from pairbus.pump.browsing import PAGE
 from pairbus.pump.transport import BacklogSource
 from pairbus.pump.unwrapping import read_address
 from pairbus.sdk.side import SdkSide
@@ -17,7 +18,6 @@ from pairbus.wire.meter import Meter
 
 from .transport import open_transport
 
-_PAGE = 250
 # A backlog of this size is not looked through to its end only to count.
 _ENOUGH = 1000
 _ANSWER_LIMIT = 10.0
@@ -67,7 +67,7 @@ class BacklogView:
         self, queue: str, source: BacklogSource, picture: SessionPicture, wanted: set[SessionKey] | None
     ) -> None:
         number = 0
-        while picture.is_whole and (page := await source.peek(number, _PAGE)):
+        while picture.is_whole and (page := await source.peek(number, PAGE)):
             number = page[-1].sequence_number + 1
             for one in page:
                 try:

@@ -458,7 +458,7 @@ class SendLink:
 
     def _end_rests(self) -> None:
         for ticket in list(self._resting):
-            ticket.rested()
+            ticket.end(Ending.RESTED)
 
     def _stop_rest_timer(self) -> None:
         if self._rest_timer is not None:

@@ -106,10 +106,6 @@ class Ticket:
         """Its time is over."""
         self.end(Ending.OUT_OF_TIME)
 
-    def rested(self) -> None:
-        """The rest of its link is over."""
-        self.end(Ending.RESTED)
-
     # -- waiting
 
     def waiter(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Ending]:

@@ -120,13 +120,8 @@ def clear_leash(place: RecordPlace, names: list[str]) -> None:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def is_cleared(place: RecordPlace) -> bool:
-    """Whether the directory is gone, and so the driver; in a store this cannot be seen."""
-    return not isinstance(place, StoreUri) and not place.is_dir()
-
-
 def is_marked(place: RecordPlace) -> bool:
-    """Whether a driver has made the directory; in a store this cannot be seen."""
+    """Whether the directory that a driver makes, and removes, is there; in a store this cannot be seen."""
     return isinstance(place, StoreUri) or place.is_dir()
 
 

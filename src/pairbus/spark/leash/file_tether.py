@@ -16,7 +16,7 @@ from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.plumbing.tasks import wait_at_most
 from pairbus.stores.places import RecordPlace, name_of, parse_place
 
-from .documents import is_cleared, is_marked, pace_of, read_document, remove_document, write_document
+from .documents import is_marked, pace_of, read_document, remove_document, write_document
 from .file_leash import ORDER_FILE, PUMP_FILE
 from .leash import LeashDirectory, PumpNews, PumpSeen, not_shared
 from .tether import Tether
@@ -45,7 +45,7 @@ class _OrderFile:
 
     def is_dead(self) -> bool:
         """Whether the driver has gone, as far as can be seen from here."""
-        return time.monotonic() - self._beaten_at > self._stale or is_cleared(self._directory)
+        return time.monotonic() - self._beaten_at > self._stale or not is_marked(self._directory)
 
 
 class FileTether(Tether):

@@ -68,10 +68,6 @@ COLUMNS = {
 PLAIN_COLUMNS = tuple(name for name, column in COLUMNS.items() if column.set_by != "envelope")
 
 
-def ddl_of_messages(names: tuple[str, ...]) -> str:
-    return ", ".join(f"`{name}` {COLUMNS[name].sql_type}" for name in names)
-
-
 def check_schema(schema: StructType) -> None:
     """Refuse a schema that a user gave to a read and that has other columns than messages have."""
     for field in schema.fields:

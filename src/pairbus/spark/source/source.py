@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from pairbus.errors import ConfigurationError
 
-from .columns import ddl_of_messages
+from .columns import COLUMNS
 from .options import SourceSettings
 
 FORMAT = "servicebus"
@@ -27,7 +27,8 @@ class ServiceBusSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        return ddl_of_messages(SourceSettings(self.options, "schema").columns)
+        names = SourceSettings(self.options, "schema").columns
+        return ", ".join(f"`{name}` {COLUMNS[name].sql_type}" for name in names)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from .reader import MessageReader
