@@ -215,7 +215,8 @@ def test_a_refusal_stops_the_clock_that_a_cut_link_has_started() -> None:
     health.record("cut", COUNT, now=100, reason="the link was cut")
     health.begin("refused", 110)
     assert changes(health.record("refused", REFUSED, now=111, reason="disabled")) == [(SUSPECT, HEALTHY)]
-    assert health.status().reason == "the primary answers: disabled"
+    status = health.status()
+    assert (status.reason, status.last_failure) == ("the primary answers: disabled", "disabled")
     # An attempt without an answer is then taken to begin at the refusal, as with a success.
     assert health.next_deadline == 171
     assert health.tick(170) == ()

@@ -59,7 +59,7 @@ def draw_client(client: ClientPicture, *, now: float) -> Iterator[str]:
     for warning in status.get("warnings", ()):
         yield f"  {warning}"
     rows = [_entity_row(entity, now=now) for entity in status["entities"]]
-    yield from draw_table(("  ENTITY", "STATE", "SINCE", "PRIMARY", "BACKLOG", "LAST FAILURE"), rows)
+    yield from draw_table(("  ENTITY", "STATE", "SINCE", "PRIMARY", "BACKLOG", "FAILED", "LAST FAILURE"), rows)
 
 
 def draw_aside(refused: Sequence[RefusedMessage], damaged: Sequence[DamagedBytes]) -> Iterator[str]:
@@ -83,6 +83,8 @@ def _entity_row(entity: dict[str, Any], *, now: float) -> tuple[object, ...]:
         coloured(health["state"]),
         clock_time(health["since"], now=now),
         *(sent.get(way, {}).get("ok", "") for way in ("primary", "backlog")),
+        # An entity that refuses every send is healthy: it answers. Only this number tells.
+        sum(number for way in sent.values() for outcome, number in way.items() if outcome != "ok"),
         health["last_failure"] or "",
     )
 

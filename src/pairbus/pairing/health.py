@@ -327,6 +327,7 @@ class EntityHealth:
                 return ()
         elif verdict.is_answer:
             self._is_connected = False
+            self._last_failure = reason
             return self._take(Input.ATTEMPT_REFUSED, now, f"the primary answers: {reason}")
         elif not verdict.is_counted:
             return ()
