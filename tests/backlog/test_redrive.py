@@ -6,9 +6,12 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
+from pairbus.amqp.message import encode_annotations, scan
+from pairbus.amqp.types import Symbol
 from pairbus.backlog.redrive import DeadLetterChoice, redrive, survey_dead_letters
 from pairbus.broker import Broker
 from pairbus.pairing.envelope import ACCOUNTED
@@ -17,7 +20,9 @@ from pairbus.pump.pair import PumpPair
 from pairbus.pump.pump import open_transport
 from pairbus.spark import Syphon
 from pairbus.testing.messages import messages_in
+from pairbus.words import PARTITION_KEY, POSTMARKS, VIA_PARTITION_KEY
 from tests.cli.process import call
+from tests.pump.bench import envelope, opened
 from tests.spark.bus import Bus
 from tests.spark.test_local import fill
 
@@ -96,6 +101,26 @@ def test_what_goes_back_has_no_mark_of_a_pump(bus: Bus, tmp_path: Path) -> None:
     (again,) = messages_in(bus.secondary, queue)
     assert marked.application_properties == {**again.application_properties, ACCOUNTED: 2}
     assert ACCOUNTED not in again.application_properties
+
+
+@pytest.mark.parametrize("transport", ["amqp", "sdk"])
+def test_what_goes_back_has_every_annotation_of_its_sender(transport: Literal["amqp", "sdk"]) -> None:
+    """Also those that are named as if they were the service's; what a queue writes on it is its own."""
+    own = {"x-opt-tenant": "contoso", "tenant": "contoso", PARTITION_KEY: "key", VIA_PARTITION_KEY: "via"}
+    plain = envelope("gone", "m")
+    header = scan(plain).header_bytes
+    said = encode_annotations({Symbol(name): value for name, value in own.items()})
+    sent = header + said + plain[len(header) :]
+    with opened() as bench:
+        queues = bench.create("orders")
+        bench.load(queues[0], [sent])
+        asyncio.run(bench.drain(queues))
+        assert bench.dead_letters(queues[0]) == {"m": "EntityNotFound"}
+        asyncio.run(
+            redrive(bench.pair(), queues, DeadLetterChoice(), options=PumpOptions(transport=transport))
+        )
+        (again,) = bench.stored(queues[0], on=bench.secondary)
+    assert {key: again.annotations[key] for key in again.annotations if key not in POSTMARKS} == own
 
 
 def test_the_pace_is_that_of_all_queues_together(bus: Bus, tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ _QUEUES_AT_ONCE = 16
 # The dead letters are on one place; when nothing comes for so long there is nothing more.
 _WAIT = 1.0
 _ADDED = {words.REASON, words.DESCRIPTION, ACCOUNTED}
-# Of what the service has written on it, all but these it writes anew.
-_KEPT = {words.PARTITION_KEY, words.VIA_PARTITION_KEY}
+# The service writes these anew. Its schedule, if it has one, is in the envelope.
+_LEFT_OUT = words.POSTMARKS | {words.SCHEDULED_TIME}
 
 
 class _ChosenLetter(NamedTuple):
@@ -316,11 +316,7 @@ def _read(delivery: Delivery) -> tuple[int, str, str, float, bytes | None]:
 
 def _as_it_was(sections: MessageSections) -> bytes:
     header = sections.header
-    annotations = {
-        key: value
-        for key, value in sections.annotations.items()
-        if not str(key).startswith(words.ANNOTATION_PREFIX) or str(key) in _KEPT
-    }
+    annotations = {key: value for key, value in sections.annotations.items() if str(key) not in _LEFT_OUT}
     properties = {key: value for key, value in sections.application_properties.items() if key not in _ADDED}
     return b"".join(
         (
