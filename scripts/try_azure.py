@@ -129,7 +129,7 @@ def ask_annotations(place: Place) -> str:
         return "nothing came"
     found = message.raw_amqp_message.annotations or {}
     names = (key.decode() if isinstance(key, bytes) else str(key) for key in found)
-    return ", ".join(sorted(name.removeprefix(words.ANNOTATION_PREFIX) for name in names))
+    return ", ".join(sorted(name.removeprefix("x-opt-") for name in names))
 
 
 def ask_poll(place: Place) -> str:

@@ -16,8 +16,6 @@ CREDITS = "pairbus:credits"
 #: An empty message with this content type is judged like any other, then dropped.
 PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
 
-#: What every annotation of the service begins with.
-ANNOTATION_PREFIX = "x-opt-"
 SCHEDULED_TIME = "x-opt-scheduled-enqueue-time"
 PARTITION_KEY = "x-opt-partition-key"
 VIA_PARTITION_KEY = "x-opt-via-partition-key"
