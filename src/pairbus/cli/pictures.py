@@ -59,7 +59,8 @@ def draw_client(client: ClientPicture, *, now: float) -> Iterator[str]:
     for warning in status.get("warnings", ()):
         yield f"  {warning}"
     rows = [_entity_row(entity, now=now) for entity in status["entities"]]
-    yield from draw_table(("  ENTITY", "STATE", "SINCE", "PRIMARY", "BACKLOG", "FAILED", "LAST FAILURE"), rows)
+    header = ("  ENTITY", "STATE", "SINCE", "PRIMARY", "BACKLOG", "FAILED", "LAST FAILURE")
+    yield from draw_table(header, rows)
 
 
 def draw_aside(refused: Sequence[RefusedMessage], damaged: Sequence[DamagedBytes]) -> Iterator[str]:
