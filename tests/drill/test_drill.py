@@ -417,7 +417,7 @@ def test_a_message_that_an_application_only_claims_to_have_sent_is_missing(tmp_p
         (["--report", "out.json"], "name the page"),
         (["--report", "pipe.html"], "it is no file"),
         (["--no-spark", "--state", "."], "is not empty"),
-        (["--no-spark", "--json", "--app", ""], "--app needs a command"),
+        (["--no-spark", "--json", "--app", " "], "--app needs a command"),
         (["--no-spark", "--json", "--app", "'"], "No closing quotation"),
         (["--no-spark", "--json", "--app", "no-such-command"], "there is no such program"),
     ],
