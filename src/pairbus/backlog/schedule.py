@@ -9,9 +9,9 @@
 3. Premium has no credits; its units are the limit, which nobody can tell from outside.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import ceil, inf
-from typing import Any, Literal
+from typing import Literal
 
 from pairbus.pump.gait import KEPT, STANDARD_CREDITS
 
@@ -31,9 +31,6 @@ class DrainSchedule:
     is_possible: bool
     advice: str
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def most_rate(tier: PlanTier, app_rate: float) -> float:
     """Messages a second that a drain may move, beside an application that sends and receives so many."""
@@ -45,14 +42,14 @@ def most_rate(tier: PlanTier, app_rate: float) -> float:
 def schedule(messages: int, *, within: float, tier: PlanTier, app_rate: float) -> DrainSchedule:
     """Which rate and how many shards it takes, or why it cannot be."""
     rate, most = messages / within, most_rate(tier, app_rate)
-    is_possible = rate <= most
+    shards = max(1, ceil(rate / SHARD_RATE))
     return DrainSchedule(
         within=within,
         rate=rate,
-        shards=max(1, ceil(rate / SHARD_RATE)),
+        shards=shards,
         most=None if most == inf else most,
-        is_possible=is_possible,
-        advice=_advise(messages, rate, most),
+        is_possible=rate <= most,
+        advice=_advise(messages, rate, most, shards),
     )
 
 
@@ -62,9 +59,8 @@ def _in_hours(seconds: float) -> str:
     return f"{hours:,.1f} h" if hours >= 1 else f"{ceil(seconds / 60)} min"
 
 
-def _advise(messages: int, rate: float, most: float) -> str:
+def _advise(messages: int, rate: float, most: float, shards: int) -> str:
     if rate <= most:
-        shards = max(1, ceil(rate / SHARD_RATE))
         return f"`pairbus syphon run --once --max-rate {max(1, ceil(rate))} --shards {shards}`"
     if most <= 0:
         return (

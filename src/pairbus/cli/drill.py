@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,10 +150,7 @@ def drill(
         *([] if app is None else ["--app", app]),
     ]
 
-    def keep(result: DrillResult) -> Path:
-        _write_report(result, report, asked)
-        return report
-
+    keep = partial(_write_report, report=report, asked=asked)
     if prove is not None:
         if state is not None:
             raise ConfigurationError("--prove plays several drills, and --state is for one: leave it out")
@@ -248,9 +246,10 @@ def _open_display(*, is_quiet: bool) -> Display:
     return open_display(sys.stdout, is_terminal=sys.stdout.isatty())
 
 
-def _write_report(result: DrillResult, report: Path, asked: Sequence[str]) -> None:
+def _write_report(result: DrillResult, *, report: Path, asked: Sequence[str]) -> Path:
     from pairbus.drill.report.page import render_drill
 
     described = json.dumps(result.describe(), indent=2, ensure_ascii=False)
     publish(report, render_drill(result, now=time.time(), asked=asked), durable=False)
     publish(report.with_suffix(".json"), described, durable=False)
+    return report

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -99,7 +99,7 @@ def plan_command(
     if within is not None:
         needed = schedule(plan.messages, within=within, tier=tier, app_rate=app_rate)
         needed = replace(needed, advice=runnable(needed.advice))
-    described = {**plan.to_dict(), "schedule": None if needed is None else needed.to_dict()}
+    described = {**plan.to_dict(), "schedule": None if needed is None else asdict(needed)}
     tell(described, _draw(plan, needed), as_json=as_json)
     return FOUND if plan.poison or (needed is not None and not needed.is_possible) else 0
 

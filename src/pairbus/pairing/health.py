@@ -335,8 +335,9 @@ class EntityHealth:
         since = min(max(begun, self._counts_from), now)
         if verdict.kind is FailureKind.TIMEOUT:  # its caller may have given it less time than rule 4 does
             since += max(0.0, self._shortest_wait() - self._options.failover_interval)
-        self._failing_since = self._earliest(since)
-        if self._is_elapsed(now):
+        self._failing_since = since if self._failing_since is None else min(self._failing_since, since)
+        deadline = self._fails_over_at()
+        if deadline is not None and now >= deadline:
             return self._take(Input.INTERVAL_ELAPSED, now, self._failover_reason())
         return self._take(Input.ATTEMPT_FAILED, now, reason)
 
@@ -531,9 +532,6 @@ class EntityHealth:
         limit = self._options.count_throttled_after
         return limit is not None and now - self._throttled_since >= limit
 
-    def _earliest(self, begun: float) -> float:
-        return begun if self._failing_since is None else min(self._failing_since, begun)
-
     def _fails_over_at(self) -> float | None:
         """When the interval elapses, as things stand."""
         if self.route is not _PRIMARY:
@@ -549,10 +547,6 @@ class EntityHealth:
     def _shortest_wait(self) -> float:
         """What an attempt without an answer is given, whatever the interval."""
         return 0.0 if self._is_connected else min(_FIRST_ANSWER, self._options.send_timeout)
-
-    def _is_elapsed(self, now: float) -> bool:
-        deadline = self._fails_over_at()
-        return deadline is not None and now >= deadline
 
     def _failover_reason(self) -> str:
         failure = self._last_failure if self._failing_since is not None else None

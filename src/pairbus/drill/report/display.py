@@ -20,9 +20,11 @@ _LONG_PAUSE = 15.0
 def open_display(stream: TextIO, *, is_terminal: bool) -> Display:
     """The display for a stream. What cannot be drawn on, and what lacks rich, is written to line by line."""
     if is_terminal and find_spec("rich") is not None:
-        from .live import LiveDisplay, make_console
+        from rich.console import Console
 
-        console = make_console(stream)
+        from .live import LiveDisplay
+
+        console = Console(file=stream, markup=False, highlight=False, emoji=False)  # no text is markup
         if not console.is_dumb_terminal:
             return LiveDisplay(console)
     return PlainDisplay(stream)

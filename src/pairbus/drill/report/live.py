@@ -6,7 +6,6 @@ It is never higher than the terminal: events give way first, then entities, thos
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -48,11 +47,6 @@ _FEWEST_EVENTS = 3
 _MOST_EVENTS = 8
 # Two lines of head, the head of the table, four rates, backlog, drain, and the spaces between.
 _FIXED_LINES = 13
-
-
-def make_console(stream: TextIO) -> Console:
-    """A console that takes no text for markup."""
-    return Console(file=stream, markup=False, highlight=False, emoji=False)
 
 
 class LiveDisplay(Display):

@@ -43,7 +43,7 @@ DEAD = f"/{words.DEAD_LETTER_QUEUE}"
 
 @dataclass(frozen=True, slots=True)
 class SourceOption:
-    """An option. `parse` gives its value, or raises ValueError with what is wrong."""
+    """An option. `parse` gives the value of a text without blanks around it, or raises ValueError."""
 
     name: str
     uses: tuple[Use, ...]
@@ -52,36 +52,36 @@ class SourceOption:
 
 
 def _text(given: str) -> str:
-    if not given.strip():
+    if not given:
         raise ValueError("is empty")
-    return given.strip()
+    return given
 
 
 def _variable(given: str) -> str:
-    if not _VARIABLE.fullmatch(given.strip()):
+    if not _VARIABLE.fullmatch(given):
         raise ValueError(
             "is the name of an environment variable that holds a connection string, not a connection string"
         )
-    return given.strip()
+    return given
 
 
 def _job_id(given: str) -> str:
-    if not _JOB_ID.fullmatch(given.strip()):
+    if not _JOB_ID.fullmatch(given):
         raise ValueError("is a name of at most 80 characters without slashes and blanks")
-    return given.strip()
+    return given
 
 
 def _boolean(given: str) -> bool:
-    if given.strip().lower() not in ("true", "false"):
+    if given.lower() not in ("true", "false"):
         raise ValueError("is true or false")
-    return given.strip().lower() == "true"
+    return given.lower() == "true"
 
 
 def _one_of(*names: str) -> Callable[[str], str]:
     def parse(given: str) -> str:
-        if given.strip().lower() not in names:
+        if given.lower() not in names:
             raise ValueError(f"is one of {', '.join(names)}")
-        return given.strip().lower()
+        return given.lower()
 
     return parse
 
@@ -104,7 +104,7 @@ def _directory(given: str) -> str:
 
 def _whole(least: int) -> Callable[[str], int]:
     def parse(given: str) -> int:
-        if not given.strip().isdecimal() or not least <= int(given) <= _MOST:
+        if not given.isdecimal() or not least <= int(given) <= _MOST:
             raise ValueError(f"is a whole number of {least} or more, and below 2^63")
         return int(given)
 
@@ -287,7 +287,7 @@ def _value(option: SourceOption, given: Mapping[str, str], use: Use) -> Any:
     if use not in (*option.uses, "schema"):
         raise ConfigurationError(f"The option {option.name} is not for a {_WORDS[use]}")
     try:
-        return option.parse(text)
+        return option.parse(text.strip())
     except ValueError as error:
         raise ConfigurationError(f"The option {option.name} {error}") from None
 
