@@ -233,6 +233,17 @@ class MessageSections:
             raise DecodeError(f"the body is {self.body_kind}, not one value")
         return decode(self.payload, _read_descriptor(self.payload, self._body)[1])[0]
 
+    def footer(self) -> dict[Any, Any]:
+        """What stands behind the body; nobody but the application reads it."""
+        at = self._body
+        while at < self._end:
+            code, start = _read_descriptor(self.payload, at)
+            if code == FOOTER:
+                found: dict[Any, Any] = decode(self.payload, start)[0]
+                return found
+            at = skip(self.payload, start)
+        return {}
+
     def _raw(self, code: int) -> bytes:
         span = self._spans.get(code)
         return self.payload[span[0] : span[1]] if span else b""
@@ -278,6 +289,9 @@ class LargeSections(MessageSections):
 
     def value(self) -> Any:
         return scan(self.body_bytes).value()
+
+    def footer(self) -> dict[Any, Any]:
+        return scan(self.body_bytes).footer()
 
 
 def scan_large(payload: memoryview) -> MessageSections:

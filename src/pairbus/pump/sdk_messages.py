@@ -49,6 +49,7 @@ _OF_ONE_NAME = (types.Int, types.Short, types.Byte, types.ULong, types.UInt, typ
 _TYPES: dict[type, str] = {
     int: "LONG",
     float: "DOUBLE",
+    bytes: "BINARY",  # else it is text to the SDK, as a property
     **{kind: kind.__name__.upper() for kind in (*_OF_ONE_NAME, types.Float, types.Timestamp, types.Symbol)},
 }
 
@@ -174,6 +175,7 @@ def to_annotated(payload: bytes) -> AmqpAnnotatedMessage:
         str(key): _typed(item) for key, item in sections.application_properties.items()
     }
     message.application_properties = own or None
+    message.footer = {str(key): _typed(item) for key, item in sections.footer().items()} or None
     return message
 
 
@@ -190,7 +192,7 @@ def _body_out(sections: MessageSections) -> AmqpAnnotatedMessage:
 def _typed(value: Any) -> Any:
     """A value as the SDK's encoder takes it with its type."""
     match value:
-        case None | bool() | uuid.UUID() | bytes():
+        case None | bool() | uuid.UUID():
             return value
         case types.Decimal32() | types.Decimal64() | types.Decimal128():
             return bytes(value)
