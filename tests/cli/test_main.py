@@ -221,3 +221,25 @@ def test_a_reader_that_goes_away_is_no_news() -> None:
         assert process.stderr.read() == ""
         # As a shell tells it of others: 1 would mean that a check has found something.
         assert process.wait(timeout=PATIENCE) == 141
+
+
+def test_ctrl_c_that_python_drops_ends_the_program_all_the_same() -> None:
+    # As in imports: what a weak reference's callback raises is printed, and the program goes on.
+    script = """
+import signal, sys, weakref
+from pairbus.cli import __main__, main
+
+class Dropped: pass
+
+def command():
+    reference = weakref.ref(Dropped(), lambda _: signal.raise_signal(signal.SIGINT))
+    print("it went on", reference)
+    return 0
+
+main.main = command
+sys.exit(__main__.start())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")

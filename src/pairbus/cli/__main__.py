@@ -13,7 +13,17 @@ def start() -> int:
 
     if is_heard:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.unraisablehook = _hear
     return main()
+
+
+def _hear(dropped: "sys.UnraisableHookArgs") -> None:
+    """Ctrl-C that came in a callback, as imports have some, where Python can only print it and go on."""
+    if not issubclass(dropped.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(dropped)
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGINT)
 
 
 if __name__ == "__main__":
