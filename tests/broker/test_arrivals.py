@@ -7,8 +7,10 @@ hand, in one call on the broker's loop.
 import asyncio
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,7 +23,8 @@ from pairbus.broker import Broker
 from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.host import NamespaceHost
-from pairbus.broker.links import arrivals
+from pairbus.broker.links import arrivals, machine
+from pairbus.broker.links.machine import IDLE_TIMEOUT
 from pairbus.broker.links.peer import Peer
 from tests.logs import our_records
 from tests.waiting import PATIENCE, wait_until
@@ -253,6 +256,29 @@ def test_whose_line_is_lost_meanwhile_is_heard_before(crowd: Crowd) -> None:
     assert [sender.outcome() for sender in crowd.senders[1:]] == [ACCEPTED] * (MANY - 1)
     wait_until(lambda: gone.peer not in crowd.host.peers)
     assert crowd.count() == MANY
+
+
+@pytest.mark.usefixtures("noisy")
+def test_who_has_been_read_is_not_idle(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was stopped for minutes finds both when it goes on: what was said, and its timers."""
+    speaking, unread, silent = (sender.peer for sender in crowd.senders[:3])
+    later = SimpleNamespace(monotonic=lambda: time.monotonic() + 2 * IDLE_TIMEOUT)
+    monkeypatch.setattr(machine, "time", later)
+
+    def act() -> None:
+        speaking.data_received(said)
+        unread._go_on_later()
+        for peer in (speaking, unread, silent):
+            peer._heartbeat._beat()
+
+    said = crowd.senders[0].say()
+    crowd._broker.call(act)
+    assert crowd.senders[0].outcome() == ACCEPTED
+    crowd.senders[1].client.socket.sendall(crowd.senders[1].say())
+    assert crowd.senders[1].outcome() == ACCEPTED
+    closed = crowd.senders[2].client.await_event(Closed)
+    assert closed.error is not None
+    assert closed.error.condition == conditions.CONNECTION_FORCED
 
 
 @pytest.mark.usefixtures("noisy")

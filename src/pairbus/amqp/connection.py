@@ -280,6 +280,10 @@ class Connection:
         candidates = (self._heartbeat_due(), self._idle_due(), self._close_deadline)
         return min((when for when in candidates if when is not None), default=None)
 
+    def note_sign_of_life(self, now: float) -> None:
+        """The peer has said something that has not been given to `receive_data`, or may have."""
+        self._last_received = now
+
     def tick(self, now: float) -> list[ProtocolEvent]:
         """Heartbeats and time-outs."""
         self._now = now

@@ -19,7 +19,7 @@ from pairbus.amqp.types import Symbol, UInt
 from pairbus.words import CREDITS
 
 # Azure closes a connection on which nothing was heard for four minutes.
-_IDLE_TIMEOUT = 240.0
+IDLE_TIMEOUT = 240.0
 _MAX_FRAME_SIZE = 65536
 
 
@@ -32,7 +32,7 @@ def make_machine(namespace: str, limits: CodecLimits, *, credits: int | None, no
         # peer may do no more than one that came as ANONYMOUS: nothing before it has put a token.
         sasl_optional=True,
         max_frame_size=_MAX_FRAME_SIZE,
-        idle_timeout=_IDLE_TIMEOUT,
+        idle_timeout=IDLE_TIMEOUT,
         limits=limits,
         properties=None if credits is None else {Symbol(CREDITS): UInt(credits)},
         trusted=False,
@@ -49,11 +49,18 @@ def target_of(link: Link) -> str | None:
 class Heartbeat:
     """The timer of one connection."""
 
-    __slots__ = ("_at", "_machine", "_state", "_tell", "_timer")
+    __slots__ = ("_at", "_is_unheard", "_machine", "_state", "_tell", "_timer")
 
-    def __init__(self, machine: Connection, tell: Callable[[list[ProtocolEvent]], None]) -> None:
-        """`tell` is told what has come of it."""
+    def __init__(
+        self,
+        machine: Connection,
+        tell: Callable[[list[ProtocolEvent]], None],
+        *,
+        is_unheard: Callable[[], bool],
+    ) -> None:
+        """`tell` is told what has come of it. `is_unheard`: what the client says waits, so it is not idle."""
         self._machine = machine
+        self._is_unheard = is_unheard
         self._tell = tell
         self._timer: asyncio.TimerHandle | None = None
         self._at = math.inf
@@ -81,7 +88,10 @@ class Heartbeat:
 
     def _beat(self) -> None:
         self._timer, self._at, self._state = None, math.inf, None
-        self._tell(self._machine.tick(time.monotonic()))
+        now = time.monotonic()
+        if self._is_unheard():
+            self._machine.note_sign_of_life(now)
+        self._tell(self._machine.tick(now))
 
 
 # Seconds that a client has to answer our close before the socket goes, and what its answer begins with.

@@ -90,7 +90,7 @@ class Peer(Direct):
         self._is_stopped = False  # as a black hole does
         self._closing = False
         self.farewell = Farewell(self._hang_up)
-        self._heartbeat = Heartbeat(self.machine, self._beat)
+        self._heartbeat = Heartbeat(self.machine, self._beat, is_unheard=self._is_unheard)
         self._is_crowded_out = False
         # What is to be said when the turn is committed, and whether the line is then cut or closed.
         self._staged = b""
@@ -389,6 +389,10 @@ class Peer(Direct):
             transport.close()
             if transport.get_write_buffer_size():
                 self.host.later(self._visitor.limits.read_timeout, self.reset)
+
+    def _is_unheard(self) -> bool:
+        """Whether what it says waits: here, or in its socket, as long as nothing is read from that."""
+        return (bool(self._input) or not self._reads) and not (self._mute or self._is_stopped)
 
     def _beat(self, events: list[ProtocolEvent]) -> None:
         """Do what did not come with a read, its end. A mere heartbeat lets nothing be done that waits."""
