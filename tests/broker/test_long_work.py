@@ -331,6 +331,40 @@ def test_who_says_little_meanwhile_is_told_to_stop_when_more_comes(
     assert counts(busy, "orders") == [MANY["orders"] + 3]
 
 
+@pytest.mark.parametrize("end", ["closed", "reset", "cut"])
+def test_what_was_said_before_the_end_of_a_line_is_heard(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """As when the SDK completes a message, for which it awaits no answer, and closes. What a line had to say
+    that the namespace itself has cut is not heard.
+    """
+    held, busy, host = Held(monkeypatch, broker), broker["busy"], broker._hosts["busy"]
+    with connect(busy) as second, connect(busy) as client:
+        second.send(second.attach("orders", sends=True), encode_data(b"x"))
+        link = second.attach("news", sends=True)
+        received = second.receive(second.attach("orders", sends=False))
+        (peer,) = (one for one in host.peers if one.endpoints)
+        begin_batch(client, "orders")
+        wait_until(lambda: held.stands)
+        # The second takes long itself, and what comes after it is heard too.
+        batch = b"".join(encode_data(encode_data(b"%d" % number)) for number in range(MANY["news"]))
+        link.send(batch, tag=b"all", message_format=BATCH_FORMAT, settled=True)
+        received.link.settle_range(received.delivery_id, received.delivery_id, Accepted(), settled=True)
+        second.flush()
+        wait_until(lambda: peer._is_waiting)
+        if end == "cut":
+            broker.call(peer.reset)
+        else:
+            (second.vanish if end == "reset" else second.socket.close)()
+        wait_until(lambda: peer not in host.peers)
+        held.goes_on = True
+        assert isinstance(client.await_event(Settled).state, Accepted)
+        wait_until(lambda: not peer.endpoints)
+    is_heard = end != "cut"
+    assert set(counts(busy, "news")) == {MANY["news"] * is_heard}
+    assert counts(busy, "orders") == [MANY["orders"] + (not is_heard)]
+
+
 def test_a_heartbeat_meanwhile_lets_nothing_else_be_done(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

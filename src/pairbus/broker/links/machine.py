@@ -94,6 +94,40 @@ class Heartbeat:
         self._tell(self._machine.tick(now))
 
 
+class Clog:
+    """The socket of one connection takes no bytes: looks, after a while, whether any have left since."""
+
+    __slots__ = ("_cut", "_later", "_number")
+
+    def __init__(self, later: Callable[[float, Callable[[], None]], None], cut: Callable[[], None]) -> None:
+        """`cut` is called when none have."""
+        self._later = later
+        self._cut = cut
+        self._number = 0
+
+    def begin(self, transport: asyncio.WriteTransport, patience: float) -> None:
+        """It takes none from now on."""
+        self._number += 1
+        self._await(transport, patience, self._number)
+
+    def end(self) -> None:
+        """It takes bytes again, or is gone."""
+        self._number += 1
+
+    def _await(self, transport: asyncio.WriteTransport, patience: float, number: int) -> None:
+        waiting = transport.get_write_buffer_size()
+
+        def look() -> None:
+            if self._number != number:
+                return
+            if transport.get_write_buffer_size() < waiting:
+                self._await(transport, patience, number)
+            else:
+                self._cut()
+
+        self._later(patience, look)
+
+
 # Seconds that a client has to answer our close before the socket goes, and what its answer begins with.
 CLOSE_WAIT = 1.0
 _CLOSE_MARK = b"\x00\x53\x18"

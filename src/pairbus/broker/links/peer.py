@@ -46,7 +46,7 @@ from pairbus.fault_kinds import LineState
 
 from .attach import attach_link
 from .endpoint import LinkEndpoint
-from .machine import Farewell, Heartbeat, make_machine
+from .machine import Clog, Farewell, Heartbeat, make_machine
 from .pace import LITTLE, MEMBER_SLICE, MOST_OUTPUT, STRANGER_READ, STRANGER_SLICE
 from .requests import MOST_WAITING_BYTES, AnswerEndpoint, AnswerLinks
 
@@ -82,7 +82,7 @@ class Peer(Direct):
         self._is_busy = False  # something is left for the next turn
         self._is_waiting = False  # for the disk, or for something to be decided
         self._is_clogged = False
-        self._clogs = 0
+        self._clog = Clog(host.later, self._cut_unread)
         self._is_heavy = False  # something of what it is to be told waits
         self._reads = True
         self._doomed = False
@@ -122,6 +122,15 @@ class Peer(Direct):
         """Whether nothing is listened to."""
         return self._mute or (self._closing and not self.farewell.has_begun)
 
+    @property
+    def _hears(self) -> bool:
+        """Whether what has come is done."""
+        return not (self._closing or self._mute or self._is_stopped)
+
+    @property
+    def _has_more(self) -> bool:
+        return bool(self._todo or self._input or self.machine.has_more)
+
     def charge(self, seconds: float) -> None:
         """So much time was spent on its bytes before it got them."""
         if not self.machine.trusted:
@@ -134,7 +143,7 @@ class Peer(Direct):
         if self._is_waiting:
             return
         self._is_busy = False
-        if self._transport is None or self._closing or self._mute or self._is_stopped:
+        if self._transport is None or not self._hears:
             return
         if self.is_full:
             self._go_on_later()
@@ -157,7 +166,7 @@ class Peer(Direct):
         if is_stranger:
             self.host.allowance.spend(time.monotonic() - now)
         self.host.burdens.unfinished.note(self, self.machine.partial_bytes)
-        if self._is_waiting or self._todo or self._input or self.machine.has_more:
+        if self._is_waiting or self._has_more:
             self._go_on_later()
         elif not self._reads:
             self._adjust_reading()
@@ -246,10 +255,7 @@ class Peer(Direct):
         reads = not (self._is_busy or self._is_clogged or self._is_stopped)
         if reads is not self._reads:
             self._reads = reads
-            if reads:
-                transport.resume_reading()
-            else:
-                transport.pause_reading()
+            (transport.resume_reading if reads else transport.pause_reading)()
 
     # -- a client that does not read
 
@@ -261,32 +267,21 @@ class Peer(Direct):
 
     def pause_writing(self) -> None:
         """The socket takes no more for now. Called by the transport."""
+        assert self._transport is not None
         self._is_clogged = self.is_full = True
-        self._clogs += 1
         self._adjust_reading()
-        self._await_reader(self._clogs)
+        self._clog.begin(self._transport, self._visitor.limits.read_timeout)
 
     def resume_writing(self) -> None:
         """The socket takes bytes again. Called by the transport."""
         self._is_clogged = False
+        self._clog.end()
         self._adjust_reading()
         self.host.touch(self)
 
-    def _await_reader(self, clog: int) -> None:
-        """Look after a while whether any of what waits has left since."""
-        assert self._transport is not None
-        waiting = self._transport.get_write_buffer_size()
-
-        def look() -> None:
-            if self._transport is None or not self._is_clogged or self._clogs != clog:
-                return
-            if self._transport.get_write_buffer_size() < waiting:
-                self._await_reader(clog)
-                return
-            bounded.tell(logging.WARNING, "a client that does not read is cut", self._fields())
-            self.reset()
-
-        self.host.later(self._visitor.limits.read_timeout, look)
+    def _cut_unread(self) -> None:
+        bounded.tell(logging.WARNING, "a client that does not read is cut", self._fields())
+        self.reset()
 
     def _relieve(self) -> None:
         """There is room again: go on with what was held up."""
@@ -294,7 +289,6 @@ class Peer(Direct):
         starved, self.starved = self.starved, {}
         for endpoint in starved:
             endpoint.on_room()
-        if starved:
             self.host.touch(self)
         if self._is_busy:
             asyncio.get_running_loop().call_soon(self.work)
@@ -308,14 +302,24 @@ class Peer(Direct):
         self.host.burdens.unfinished.note(self, 0)
         self.host.burdens.unread.note(self, 0)
         self._visitor.leave()
-        self._todo.clear()
         self.starved.clear()
         self._heartbeat.stop()
+        self._clog.end()
         self.host.decisions.when_free(self._let_go)
         self.host.part(self)
 
     def _let_go(self) -> None:
+        """What was read of a member before its line was lost counts, though the answers go nowhere."""
         try:
+            while self.machine.trusted and self._hears and self._has_more:
+                if self._is_waiting or self.is_full or self.host.is_loading:
+                    break
+                self._read_and_do(time.monotonic(), math.inf)
+                self.host.touch(self)
+                if self.host.decisions.are_made:  # the rest, and the end, come after that
+                    self.host.decisions.when_free(self._let_go)
+                    return
+            self._todo.clear()
             self._drop_endpoints()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
             self.host.refuse_turn(error)
@@ -345,10 +349,12 @@ class Peer(Direct):
             self._transport.write(data)
         self._output = 0
         if self._is_last_word:
-            self._end(self._transport)
+            self._end()
             return
-        if self.machine.is_held_up:
-            self._write_more()
+        if self.machine.is_held_up:  # go on with a message that is too large for one turn
+            for link in self.machine.write_more():
+                self.endpoints[link].on_room()
+            self.host.touch(self)
         if self._is_clogged or self._is_heavy or self.machine.waiting_bytes or self.answers.waiting_bytes:
             self._weigh()
         if self.is_full and not self._is_clogged and not self.machine.is_held_up:
@@ -364,28 +370,19 @@ class Peer(Direct):
         self._is_heavy = waiting > 0
         self.host.burdens.unread.note(self, waiting)
 
-    def _write_more(self) -> None:
-        """Go on with a message that is too large for one turn."""
-        for link in self.machine.write_more():
-            self.endpoints[link].on_room()
-        self.host.touch(self)
-
-    def _end(self, transport: asyncio.Transport) -> None:
+    def _end(self) -> None:
         """Our last word is said."""
         if not self.farewell.is_due:
-            self._close_transport(transport)
+            self._hang_up()
             return
         self.farewell.begin()
         self._input, self._is_busy = b"", False
         self._adjust_reading()
 
     def _hang_up(self) -> None:
-        if self._transport is not None:
-            self._close_transport(self._transport)
-
-    def _close_transport(self, transport: asyncio.Transport) -> None:
         """The end comes when all is written; but not for one that does not read."""
-        if not transport.is_closing():
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
             transport.close()
             if transport.get_write_buffer_size():
                 self.host.later(self._visitor.limits.read_timeout, self.reset)
@@ -421,7 +418,7 @@ class Peer(Direct):
     def reset(self) -> None:
         """Cut the line at once, with a reset."""
         if self._transport is not None:
-            self._input = b""
+            self._mute = True  # nor is heard what has come
             cut(self._transport)
 
     def close(self, error: AmqpError | None, *, lingers: bool = True) -> None:
@@ -469,6 +466,7 @@ class Peer(Direct):
         if not self.host.undo_half(error, noted):
             log.error("connection ended by an error", extra={"fields": self._fields()}, exc_info=error)
             self.close(AmqpError(conditions.INTERNAL_ERROR, "The broker failed on this connection.", {}))
+        self._closing = True  # also if its line is lost, and nobody but itself knows of it
 
     def _on_sasl_init(self, event: SaslInitReceived) -> None:
         """Who comes without a name may go on, but attaches nothing before it has put a token."""
