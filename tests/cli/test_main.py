@@ -223,23 +223,31 @@ def test_a_reader_that_goes_away_is_no_news() -> None:
         assert process.wait(timeout=PATIENCE) == 141
 
 
-def test_ctrl_c_that_python_drops_ends_the_program_all_the_same() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("is_background", [False, True], ids=["foreground", "background"])
+def test_an_interrupt_that_python_drops_ends_the_program_all_the_same(
+    number: signal.Signals, is_background: bool
+) -> None:
     # As in imports: what a weak reference's callback raises is printed, and the program goes on.
-    script = """
+    script = f"""
 import signal, sys, weakref
+if {is_background}:  # as shells start what is followed by &
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 from pairbus.cli import __main__, main
 
 class Dropped: pass
 
-def command():
-    reference = weakref.ref(Dropped(), lambda _: signal.raise_signal(signal.SIGINT))
-    print("it went on", reference)
+def command(**settings):
+    reference = weakref.ref(Dropped(), lambda _: signal.raise_signal({int(number)}))
+    print("it went on")
     return 0
 
-main.main = command
+main.app.main = command
 sys.exit(__main__.start())
 """
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
     )
-    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+    is_heard = number is signal.SIGTERM or not is_background
+    expected = (-number, "", "") if is_heard else (0, "it went on\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == expected

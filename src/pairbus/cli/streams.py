@@ -84,10 +84,9 @@ class Interruption:
         """SIGTERM: do what Ctrl-C does, also where a shell has told us to ignore that."""
         self.code = _TERMINATED
         by_keyboard = signal.getsignal(signal.SIGINT)
-        if callable(by_keyboard):
-            by_keyboard(signal.SIGINT, frame)
-        else:
-            raise KeyboardInterrupt
+        if by_keyboard is signal.default_int_handler or not callable(by_keyboard):
+            raise KeyboardInterrupt(number)  # so that also whoever finds it dropped knows what has come
+        by_keyboard(signal.SIGINT, frame)
 
     def hush(self) -> None:
         """Let what was broken off half-made, a loop or a coroutine, not complain when it is thrown away."""
