@@ -222,6 +222,21 @@ def test_a_refusal_stops_the_clock_that_a_cut_link_has_started() -> None:
     assert health.tick(170) == ()
 
 
+@pytest.mark.parametrize("verdict", [COUNT, REFUSED], ids=["link", "answer"])
+def test_what_failed_long_ago_is_not_why_sends_stay_unanswered_now(verdict: Ruling) -> None:
+    """The dashboard shows the last failure of what is down, since that is the newest cause."""
+    health = make(failover_interval=60)
+    health.begin("old", 100)
+    health.record("old", verdict, now=100, reason="an old one")
+    health.begin("good", 101)
+    health.succeed("good", 101)
+    health.begin("stuck", 1000)
+    assert changes(health.tick(1060)) == [(HEALTHY, FAILED_OVER)]
+    status = health.status()
+    assert status.reason == "no success for 60 s: sends stay unanswered"
+    assert status.last_failure == "sends stay unanswered"
+
+
 def test_a_refusal_changes_nothing_once_the_entity_has_failed_over() -> None:
     health = make(failover_interval=0)
     health.begin("late", 99)

@@ -382,6 +382,8 @@ class EntityHealth:
             if self._failing_since is not None:
                 self._failing_since = self._counts_from
             return ()
+        if self._failing_since is None:  # what failed before that is long over
+            self._last_failure = "sends stay unanswered"
         return self._take(Input.INTERVAL_ELAPSED, now, self._failover_reason())
 
     def ping_succeeded(self, number: int, now: float) -> tuple[Effect, ...]:
@@ -549,9 +551,7 @@ class EntityHealth:
         return 0.0 if self._is_connected else min(_FIRST_ANSWER, self._options.send_timeout)
 
     def _failover_reason(self) -> str:
-        failure = self._last_failure if self._failing_since is not None else None
-        what = failure or "sends stay unanswered"
-        interval = self._options.failover_interval
+        what, interval = self._last_failure or "", self._options.failover_interval
         return f"no success for {interval:g} s: {what}" if interval > 0 else what
 
 
