@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.client.state import spool_store, spool_survey
+from pairbus.client.state import spool_file, spool_store, spool_survey
 from pairbus.client.state.packing import pack
 from pairbus.client.state.spool_records import SpoolCursor, SpoolRecord, framed, pieces_of
 from pairbus.client.state.spool_store import LineKey, SpoolStore, Unsent, adopt_stores
@@ -216,7 +216,7 @@ def test_a_disk_that_takes_nothing_is_not_filled_with_files(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as full:
-        full.setattr(spool_store, step, refuse)
+        full.setattr(spool_file if step == "write_all" else spool_store, step, refuse)
         for _ in range(3):
             with pytest.raises(OSError, match="No space"):
                 store.append(ORDERS, [record("1")])
@@ -283,7 +283,7 @@ def test_the_name_of_a_file_that_is_made_again_is_on_the_disk(
     store.append(ORDERS, [record("1")])
     (file,) = store.directory.glob("*.spool")
     kept: list[list[str]] = []
-    monkeypatch.setattr(spool_store, "sync_directory", lambda path: kept.append(os.listdir(path)))
+    monkeypatch.setattr(spool_file, "sync_directory", lambda path: kept.append(os.listdir(path)))
     store.append(ORDERS, [record("2")])
     assert not kept, "its name is there already"
     file.unlink()
@@ -375,7 +375,7 @@ def test_a_disk_without_room_for_more_than_the_record_takes_the_record(
         if len(data) > largest:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(spool_store, "write_all", write)
+    monkeypatch.setattr(spool_file, "write_all", write)
     for name in names:
         store.append(ORDERS, [record(name)])
     assert [unsent.record for unsent in read(store)] == [record(name) for name in names]
@@ -408,7 +408,7 @@ def test_what_is_on_the_disk_and_cannot_be_seen_there_is_kept_once_or_not_at_all
             store.append(ORDERS, [record("2")])
             kept.append(record("2"))
         else:
-            broken.setattr(spool_store, "open_file", refuse)
+            broken.setattr(spool_file, "open_file", refuse)
             with pytest.raises(OSError, match=os.strerror(number)):
                 store.append(ORDERS, [record("2")])
     assert [piece.record for piece in pieces_of(file.read_bytes())] == kept

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbus.plumbing.group_commit import GroupCommit
+from pairbus.plumbing.group_commit import GroupCommit, WriteHere
 from pairbus.plumbing.serial_thread import SerialThread
 from tests.examples import examples
 from tests.waiting import PATIENCE
@@ -48,6 +48,38 @@ class Disk:
         self.items += items
 
 
+class HereDisk:
+    """Takes items on the loop, where it can; how that ends is told when the test says so, or by `wait`."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self.is_able = True
+        self.error: BaseException | None = None
+        self._begun: tuple[list[int], Callable[[bool], None]] | None = None
+
+    def begin(self, items: list[int], ended: Callable[[bool], None]) -> bool:
+        assert self._begun is None, "one at a time"
+        if self.error is not None:
+            raise self.error
+        if self.is_able:
+            self._begun = items, ended
+        return self.is_able
+
+    def end(self, *, is_kept: bool) -> None:
+        if self._begun is not None:
+            (items, ended), self._begun = self._begun, None
+            if is_kept:
+                self._disk.items += items
+            ended(is_kept)
+
+    def wait(self) -> None:
+        self.end(is_kept=True)
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._begun is not None
+
+
 def failure(kind: type[BaseException]) -> BaseException:
     return kind("broken")
 
@@ -61,6 +93,10 @@ STEPS = st.one_of(
     st.tuples(st.just("break"), ERRORS),
     st.tuples(st.just("refuse"), ERRORS),
     st.tuples(st.just("mend"), st.just(0)),
+    st.tuples(st.just("able"), st.booleans()),
+    st.tuples(st.just("break here"), ERRORS.filter(lambda kind: issubclass(kind, Exception))),
+    st.tuples(st.just("end here"), st.booleans()),
+    st.tuples(st.just("other work"), st.just(0)),
 )
 
 
@@ -74,7 +110,8 @@ def test_in_every_order_of_events_every_append_ends_and_none_is_lied_to(
 
 async def play(steps: list[tuple[str, Any]]) -> None:
     thread, disk = SteppedThread(), Disk()
-    commit: GroupCommit[int] = GroupCommit(disk.write, thread=thread)
+    here = HereDisk(disk)
+    commit: GroupCommit[int] = GroupCommit(disk.write, thread=thread, here=WriteHere(here.begin, here.wait))
     appends: list[tuple[list[int], asyncio.Task[None]]] = []
     given_up: set[asyncio.Task[None]] = set()
     numbers = iter(range(1000))
@@ -84,6 +121,9 @@ async def play(steps: list[tuple[str, Any]]) -> None:
             await commit.append(items)
         except (SystemExit, KeyboardInterrupt) as error:  # they would end the loop of the test
             raise RuntimeError("ended") from error
+
+    def work() -> None:
+        assert not here.is_under_way, "the thread waits for what was lent"
 
     for name, value in steps:
         if name == "append":
@@ -102,14 +142,27 @@ async def play(steps: list[tuple[str, Any]]) -> None:
         elif name == "refuse":
             thread.refusal = failure(value)
         elif name == "mend":
-            disk.error = thread.refusal = None
+            disk.error = thread.refusal = here.error = None
+        elif name == "able":
+            here.is_able = value
+        elif name == "break here":
+            here.error = failure(value)
+        elif name == "end here":
+            here.end(is_kept=value)
+        elif name == "other work" and thread.refusal is None:
+            thread.post(work)
     # The end: whatever there was is carried out, and then nothing is left.
-    disk.error = thread.refusal = None
+    disk.error = thread.refusal = here.error = None
     ends = asyncio.get_running_loop().time() + PATIENCE
-    while thread.work or any(not task.done() for _, task in appends):
-        assert asyncio.get_running_loop().time() < ends, "every append ends"
-        thread.step()
-        await asyncio.sleep(0 if thread.work else 0.001)
+
+    async def end(*tasks: asyncio.Task[None]) -> None:
+        while thread.work or here.is_under_way or not all(task.done() for task in tasks):
+            assert asyncio.get_running_loop().time() < ends, "every append ends"
+            thread.step()
+            here.end(is_kept=True)
+            await asyncio.sleep(0 if thread.work else 0.001)
+
+    await end(*(task for _, task in appends))
     for items, task in appends:
         kept = [item in disk.items for item in items]
         assert all(kept) or not any(kept), "the items of an append are written together"
@@ -122,8 +175,8 @@ async def play(steps: list[tuple[str, Any]]) -> None:
     assert disk.items == sorted(disk.items), "in the order of the appends"
     last = asyncio.create_task(commit.append([9999]))
     await asyncio.sleep(0)
-    thread.step()
-    await asyncio.wait_for(last, PATIENCE)
+    await end(last)
+    last.result()
     assert disk.items[-1] == 9999, "a failure ends with its call"
 
 
@@ -234,3 +287,43 @@ def test_one_who_ends_the_program_leaves_nobody_waiting() -> None:
     assert told == [0, 1, 2, 3]
     assert isinstance(tasks[1].exception(), SystemExit)
     loop.close()
+
+
+async def test_a_write_that_is_interrupted_as_it_begins_is_made_by_the_thread_and_only_there() -> None:
+    disk, thread = Disk(), SteppedThread()
+    told: list[Callable[[bool], None]] = []
+
+    def begin(items: list[int], ended: Callable[[bool], None]) -> bool:
+        told.append(ended)
+        raise KeyboardInterrupt
+
+    commit: GroupCommit[int] = GroupCommit(disk.write, thread=thread, here=WriteHere(begin, lambda: None))
+    with pytest.raises(KeyboardInterrupt):
+        await commit.append([1])
+    thread.step()
+    assert disk.items == [1]
+    told[0](True)
+    assert disk.items == [1]
+    assert thread.lend(lambda: True, lambda: None), "nothing is counted twice"
+
+
+async def test_the_next_write_begins_before_those_go_on_whose_write_has_ended() -> None:
+    disk, thread, told = Disk(), SteppedThread(), list[str]()
+    here = HereDisk(disk)
+    commit: GroupCommit[int] = GroupCommit(disk.write, thread=thread, here=WriteHere(here.begin, here.wait))
+
+    async def append(number: int) -> None:
+        await commit.append([number])
+        told.append(f"{number} goes on, another is under way: {here.is_under_way}")
+
+    tasks = [asyncio.create_task(append(number)) for number in range(2)]
+    await asyncio.sleep(0)
+    here.end(is_kept=True)
+    await asyncio.sleep(0)
+    here.end(is_kept=True)
+    await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
+    assert told == [
+        "0 goes on, another is under way: True",
+        "1 goes on, another is under way: False",
+    ]
+    assert not thread.work

@@ -116,3 +116,29 @@ def test_at_the_end_of_a_process_that_starts_no_more_threads_it_is_done_at_once(
     assert [thread.submit(abs, -n).result(0.0) for n in range(3)] == [0, 1, 2]
     assert thread.submit(lambda: thread.submit(abs, -4)).result(0.0).result(0.0) == 4
     thread.rest()
+
+
+def test_what_is_posted_while_it_is_lent_is_done_after_the_wait(thread: SerialThread) -> None:
+    done: list[str] = []
+    is_over = threading.Event()
+
+    def wait() -> None:
+        done.append("waited")
+        thread.give_back()
+
+    assert thread.lend(lambda: True, wait)
+    assert not thread.at_once(lambda: True)
+    assert not thread.lend(lambda: True, wait), "to one alone"
+    thread.post(lambda: done.append("posted"))
+    thread.post(is_over.set)
+    assert is_over.wait(PATIENCE)
+    assert done == ["waited", "posted"]
+
+
+def test_what_has_ended_by_itself_is_waited_for_by_nobody(thread: SerialThread) -> None:
+    done: list[str] = []
+    assert not thread.lend(lambda: False, lambda: done.append("waited")), "nothing was begun"
+    assert thread.lend(lambda: True, lambda: done.append("waited"))
+    thread.give_back()
+    assert thread.submit(done.append, "submitted").result(PATIENCE) is None
+    assert done == ["submitted"]

@@ -24,9 +24,9 @@ from pairbus.client.hosted.syphon import HostedSyphon
 from pairbus.client.observers.ledger import ClientLedger
 from pairbus.client.observers.observer import Observer
 from pairbus.client.pair import Pair
-from pairbus.client.sending import message
+from pairbus.client.sending import message, spool
 from pairbus.client.sending.spool import Spool
-from pairbus.client.state import spool_store
+from pairbus.client.state import spool_file, spool_store
 from pairbus.client.state.records import NoRecords, RedirectRecord
 from pairbus.errors import PairbusError
 from pairbus.ledger.operation_log import OperationLog
@@ -43,6 +43,7 @@ from .client_plan import ClientPlan, Deed, PlannedCall
 from .faults import Weather
 from .forgetful_disk import ForgetfulDisk
 from .history import SimulatedHistory, create_queue, schedule_fault
+from .kernel_sync import SimulatedSync
 from .loop import EPOCH, Process, SimulatedClock, Stuck, current_process, outside
 from .namespace import SimulatedNamespace
 from .pump_history import ENDING, GRACE, PAIR
@@ -535,6 +536,9 @@ def replaced(history: ClientHistory) -> Iterator[None]:
             raise OSError(errno.EIO, "Input/output error")
         history.disk.sync(descriptor)
 
+    def kernel_sync() -> SimulatedSync:
+        return SimulatedSync(sync, partial(loop.chance.uniform, 0.0001, 0.003))
+
     before = random.getstate()
     random.seed(f"client's own {history.plan.seed}")
     patches: list[Any] = [
@@ -547,7 +551,8 @@ def replaced(history: ClientHistory) -> Iterator[None]:
         mock.patch("secrets.token_hex", lambda size: chance.randbytes(size).hex()),
         mock.patch.object(message, "urandom", chance.randbytes),
         mock.patch.object(spool_store, "time", mock.Mock(time_ns=lambda: int((EPOCH + loop.time()) * 1e9))),
-        mock.patch.object(spool_store, "write_all", write),
+        mock.patch.object(spool, "KernelSync", kernel_sync),
+        mock.patch.object(spool_file, "write_all", write),
         mock.patch.object(files, "write_all", write),
         mock.patch("os.fsync", sync),
         mock.patch("os.fdatasync", sync),

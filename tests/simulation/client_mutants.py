@@ -25,7 +25,7 @@ from pairbus.client.sending.spool import Spool
 from pairbus.client.sending.spool_lane import SpoolLane
 from pairbus.client.sending.ticket import Ending, Ticket
 from pairbus.client.sending.wrapping import WrappedMessage, Wrapping
-from pairbus.client.state import spool_store
+from pairbus.client.state import spool_file, spool_store
 from pairbus.client.state.records import UNANSWERED, UNKNOWN
 from pairbus.client.state.spool_records import SpoolCursor
 from pairbus.client.state.spool_store import Held, LineKey, SpoolStore
@@ -159,12 +159,13 @@ def _spool_without_fsync() -> Iterator[Any]:
         self._room = end = self._end + len(data)
         return cast(int, end)
 
-    yield mock.patch.object(spool_store._OpenFile, "_put", put)
+    yield mock.patch.object(spool_file.OpenFile, "_put", put)
 
 
 @mutant("names of the spool without fsync", world="spool")
 def _names_of_the_spool_without_fsync() -> Iterator[Any]:
-    yield mock.patch.object(spool_store, "sync_directory", return_value=None)
+    for module in (spool_file, spool_store):
+        yield mock.patch.object(module, "sync_directory", return_value=None)
 
 
 @mutant("never ping", world="client")

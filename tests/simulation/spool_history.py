@@ -9,6 +9,7 @@ import random
 import shutil
 import tempfile
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -39,6 +40,8 @@ _HORIZON = 40.0
 _GRACE = 200.0
 # The parts of messages that are refused, and of those that are too large for the backlog.
 _ODD = ((0.0, 0.0), (0.2, 0.0), (0.0, 0.2), (0.2, 0.2))
+# How many moments the calls of a burst spread over, in seconds: some while those before are being written.
+_BURST = 0.03
 # What has been sent is noted within this time.
 _NOTED = 0.5
 
@@ -86,9 +89,11 @@ def draw_spool_plan(seed: int) -> SpoolPlan:
     """The plan of a seed."""
     chance = random.Random(f"spool {seed}")
     calls = []
+    times = _draw_times(seed)
     for number in range(chance.randint(3, 30)):
         ids = tuple(f"m{number:02}{letter}" for letter in "abc"[: chance.randint(1, 3)])
-        calls.append(SpooledCall(ids, chance.choice(_PATHS), round(chance.uniform(0, _HORIZON * 0.6), 3)))
+        at = round(chance.uniform(0, _HORIZON * 0.6), 3)
+        calls.append(SpooledCall(ids, chance.choice(_PATHS), next(times, at)))
     faults = []
     for path in _PATHS * 2:
         begin = chance.uniform(0, _HORIZON * 0.7)
@@ -115,6 +120,15 @@ def draw_spool_plan(seed: int) -> SpoolPlan:
     clocks = tuple(chance.choice((0.0, 0.0, -3600.0, 3600.0)) for _ in range(len(crashes) + 1))
     late = odd[1] - odd[0]
     return SpoolPlan(seed, tuple(calls), tuple(faults), crashes, odd[0], late, file_bytes, clocks)
+
+
+def _draw_times(seed: int) -> Iterator[float]:
+    """When calls are made that come in bursts, as they do in half of the histories."""
+    chance = random.Random(f"bursts of the spool {seed}")
+    if chance.random() < 0.5:
+        bursts = [chance.uniform(0, _HORIZON * 0.6) for _ in range(chance.randint(1, 3))]
+        while True:
+            yield round(chance.choice(bursts) + chance.uniform(0, _BURST), 4)
 
 
 class SpoolHistory(SimulatedHistory):
@@ -196,18 +210,12 @@ class SpoolHistory(SimulatedHistory):
         return not is_stopped
 
     async def _work(self, spool: Spool) -> None:
-        while self._left:
-            call = self._left[0]
-            await asyncio.sleep(max(0.0, call.at - self.loop.time()))
-            self._left.remove(call)
-            messages = [ServiceBusMessage(name, message_id=name) for name in call.ids]
-            try:
-                await spool.append(call.path, messages)
-            except SpoolError:
-                self.note(f"{call.ids} are refused")
-            else:
-                self._kept += call.ids
-                self.note(f"{call.ids} are kept")
+        async with asyncio.TaskGroup() as calls:
+            while self._left:
+                call = self._left[0]
+                await asyncio.sleep(max(0.0, call.at - self.loop.time()))
+                self._left.remove(call)
+                calls.create_task(self._make(spool, call))
         await asyncio.sleep(max(0.0, self.plan.healed_at - self.loop.time()))
         until = self.loop.time() + _GRACE
         while not spool.is_empty:
@@ -219,6 +227,16 @@ class SpoolHistory(SimulatedHistory):
             self.failures.append(f"counters do not return to zero: {status}")
         if not len(refused.intersection(self._kept)) <= status.refused <= len(refused):
             self.failures.append(f"of {len(refused)} that are refused {status.refused} are kept")
+
+    async def _make(self, spool: Spool, call: SpooledCall) -> None:
+        messages = [ServiceBusMessage(name, message_id=name) for name in call.ids]
+        try:
+            await spool.append(call.path, messages)
+        except SpoolError:
+            self.note(f"{call.ids} are refused")
+        else:
+            self._kept += call.ids
+            self.note(f"{call.ids} are kept")
 
     async def _take(self, path: str, messages: list[Message], when: datetime | None) -> None:
         await asyncio.sleep(0.005)

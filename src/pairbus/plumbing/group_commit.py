@@ -12,19 +12,35 @@
 7. `ended` hears of the items of every call before those who wait do, on their loop: also of the items of a
    caller that is gone. Whatever it raises, all are told.
 8. Who waits goes on in the turn of its loop that hears of the end (`promises`), in the order of the appends.
+9. A write may be begun *here*, on the loop, while the thread has nothing to do. It is one that waits for
+   nothing, and tells its end later; until then the thread is lent to it, and what comes is queued as in rule
+   1. What it has not kept is written by the thread, before all that came meanwhile: here nothing fails. Its
+   loop may be closed before it ends: then the next append has the thread wait for it.
 """
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Generic, NamedTuple, TypeVar
 
 from .promises import Promise, wake_all
 from .serial_thread import SerialThread
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+
+class WriteHere(NamedTuple, Generic[T]):
+    """How a write is begun on the loop: rule 9."""
+
+    #: Begins to write these, and tells later whether they are safe. False: nothing has begun.
+    begin: Callable[[list[T], Callable[[bool], None]], bool]
+    #: Waits, on another thread, for what is under way, if anything is, and tells its end there.
+    wait: Callable[[], None]
 
 
 class _Waiter(Promise, Generic[T]):
@@ -55,27 +71,85 @@ class GroupCommit(Generic[T]):
         thread: SerialThread,
         gather: Callable[[], None] = lambda: None,
         ended: Callable[[list[T], BaseException | None], None] | None = None,
+        here: WriteHere[T] | None = None,
     ) -> None:
         """`write` returns when the items are safe, and raises if that cannot be said of them. `gather` may
         wait before each write, so that more come to share it. `ended` is told of items that a write has
-        kept, or of the error that it met.
+        kept, or of the error that it met. `here` may begin a write without the thread.
         """
         self._write = write
+        self._here = here
         self._gather = gather
         self._ended = ended
         self._thread = thread
         self._lock = threading.Lock()
         self._waiting: list[_Waiter[T]] = []
+        # What is being written here, and the loop that began it.
+        self._begun: list[_Waiter[T]] | None = None
+        self._away: asyncio.AbstractEventLoop | None = None
 
     async def append(self, items: Sequence[T]) -> None:
         """Keep these; they are safe when this returns."""
-        waiter = _Waiter(items, asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        waiter = _Waiter(items, loop)
         with self._lock:
             is_first = not self._waiting
             self._waiting.append(waiter)
-        if is_first:
+            away = self._away
+        if away is None:
+            if is_first:
+                self._set_out(loop)
+        elif away is not loop:  # that may have been closed
             self._post()
         await waiter
+
+    def _set_out(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._here is None or not self._begin_here(self._here, loop):
+            self._post()
+
+    def _begin_here(self, here: WriteHere[T], loop: asyncio.AbstractEventLoop) -> bool:
+        with self._lock:
+            taken, self._waiting, self._away = self._waiting, [], loop
+            self._begun = taken
+        items = [item for waiter in taken for item in waiter.items]
+        has_begun = False
+        try:
+            has_begun = self._thread.lend(
+                partial(here.begin, items, partial(self._end_here, taken, loop)), here.wait
+            )
+        except Exception as error:  # noqa: BLE001 - the thread meets it too, and tells
+            log.debug("cannot begin a write on the loop: %r", error)
+        except BaseException:  # the program is interrupted: they are written all the same
+            self._put_back(taken)
+            self._post()
+            raise
+        if not has_begun:
+            self._put_back(taken)
+        return has_begun
+
+    def _put_back(self, taken: list[_Waiter[T]]) -> None:
+        with self._lock:
+            self._waiting[:0] = taken
+            self._begun = self._away = None
+
+    def _end_here(self, taken: list[_Waiter[T]], loop: asyncio.AbstractEventLoop, is_kept: bool) -> None:
+        """What was begun on the loop has ended; told there, or on the thread."""
+        if self._begun is not taken:
+            return  # whoever began it was interrupted, and they are the thread's
+        self._thread.give_back()
+        if not is_kept:
+            self._put_back(taken)
+            self._post()
+            return
+        with self._lock:
+            self._begun = self._away = None
+            has_more = bool(self._waiting)
+        is_here = asyncio._get_running_loop() is loop
+        if has_more and is_here:  # first: the disk works while those who go on do
+            self._set_out(loop)
+        elif has_more:
+            self._post()
+        self._tell(taken, None, here=loop if is_here else None)
 
     def _post(self) -> None:
         try:
@@ -102,12 +176,21 @@ class GroupCommit(Generic[T]):
             error = raised
         self._tell(taken, error)
 
-    def _tell(self, waiters: list[_Waiter[T]], error: BaseException | None) -> None:
-        """From any thread: this is how it ended."""
+    def _tell(
+        self,
+        waiters: list[_Waiter[T]],
+        error: BaseException | None,
+        *,
+        here: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        """This is how it ended; from any thread, or from a callback of the loop that is `here`."""
         if isinstance(error, StopIteration):  # no task takes one, and whoever waits must be told
             error = RuntimeError(f"the write ended with {error!r}")
         for loop in {waiter.loop for waiter in waiters}:
             told = deque(waiter for waiter in waiters if waiter.loop is loop)
+            if loop is here:
+                self._end(told, error)
+                continue
             with suppress(RuntimeError):  # rule 6: it has been closed
                 loop.call_soon_threadsafe(self._end, told, error)
 

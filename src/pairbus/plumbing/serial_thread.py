@@ -24,6 +24,8 @@ class SerialThread:
         self._thread: threading.Thread | None = None
         # Posted and not done yet.
         self._pending = 0
+        # While something is done elsewhere in our stead: what waits for its end.
+        self._wait: Callable[[], None] | None = None
         # Entered again by work that submits more where no thread can be started.
         self._lock = threading.RLock()
 
@@ -56,7 +58,10 @@ class SerialThread:
 
         with self._lock:
             self._pending += 1
+            wait, self._wait = self._wait, None
             try:
+                if wait is not None:
+                    self._pass_on(wait)
                 self._pass_on(perform)
             except BaseException:
                 self._pending -= 1
@@ -66,6 +71,22 @@ class SerialThread:
         """Call a short function here, if nothing else is done or waits, and tell what it says; else False."""
         with self._lock:
             return self._pending == 0 and fn(*args, **kwargs)
+
+    def lend(self, begin: Callable[[], bool], wait: Callable[[], None]) -> bool:
+        """The same for what is not over when `begin` returns: it is under way until `give_back`. Whatever is
+        posted before that is done after `wait`, which is called on the thread and never raises.
+        """
+        with self._lock:
+            if self._pending or not begin():
+                return False
+            self._pending, self._wait = 1, wait
+            return True
+
+    def give_back(self) -> None:
+        """What was begun has ended; from any thread."""
+        with self._lock:
+            self._pending -= 1
+            self._wait = None
 
     async def run(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """The same, and wait for it. What has been submitted is done though its caller is cancelled."""

@@ -40,7 +40,8 @@ from pairbus.client.state.spool_store import Held, LineKey, SpoolStore, adopt_st
 from pairbus.client.status import SpoolStatus
 from pairbus.clock import Clock, SystemClock
 from pairbus.errors import PairbusError
-from pairbus.plumbing.group_commit import GroupCommit
+from pairbus.plumbing.group_commit import GroupCommit, WriteHere
+from pairbus.plumbing.kernel_sync import Ended, KernelSync
 from pairbus.plumbing.serial_thread import SerialThread
 from pairbus.plumbing.tasks import take_each
 from pairbus.timers import Timers
@@ -52,6 +53,8 @@ log = logging.getLogger(__name__)
 _MOMENT = 1.0
 # So often at most the room on the disk is asked for: whoever waits for a write waits for that as well.
 _LOOK_EVERY = 1.0
+# A write and its sync that took longer are followed by one on the thread, whatever they waited for.
+_QUICK = 0.005
 _NOTHING = Held()
 
 
@@ -82,7 +85,13 @@ class Spool:
         self.keeps_sessions = keeps_sessions
         self._clock = clock or SystemClock()
         self.thread = SerialThread("pairbus-spool")
-        self._commit = GroupCommit(self._write, thread=self.thread, ended=self._end_entries)
+        self._sync = KernelSync()
+        self._commit = GroupCommit(
+            self._write,
+            thread=self.thread,
+            ended=self._end_entries,
+            here=WriteHere(self._begin, self._sync.wait),
+        )
         # Those of processes that are gone, the oldest first, then our own.
         self.stores: list[SpoolStore] = []
         self._own: SpoolStore | None = None
@@ -94,6 +103,7 @@ class Spool:
         self._room: int | None = None
         self._trouble: str | None = None
         self._looked_at = -inf
+        self._is_quick = False  # the disk, when it was written to the last time
         self._start: tuple[Replay, Timers] | None = None
         self.on_stay: OnStay | None = None
         self._adoption: asyncio.Task[None] | None = None
@@ -242,7 +252,10 @@ class Spool:
         await asyncio.gather(*(lane.save() for lane, _ in self._lanes.values()))
 
     async def _let_go(self) -> None:
-        await self.thread.run(self._close_stores)
+        try:
+            await self.thread.run(self._close_stores)
+        finally:
+            self._sync.leave_loop()
 
     async def _adopt(self) -> None:
         try:
@@ -304,10 +317,33 @@ class Spool:
         about = {"scheduled_for": spooled.when, "stays": spooled.stays}
         await self._keep(_Entry.of(spooled.path, [spooled.message], is_late=True, **about))
 
+    def _begin(self, entries: list[_Entry], ended: Ended) -> bool:
+        """Write these here, where they are of one line and a file has room for them on the disk, and have the
+        kernel sync them. A disk that hangs does so in a sync first, and is not quick then.
+        """
+        key, began = entries[0].key, self._clock.monotonic()
+        is_due = began - self._looked_at > _LOOK_EVERY
+        if self._own is None or not self._is_quick or is_due or any(entry.key != key for entry in entries):
+            return False
+
+        def end(is_kept: bool) -> None:
+            self._is_quick = self._clock.monotonic() - began < _QUICK
+            if is_kept:
+                self._note_written(len(data))
+            ended(is_kept)
+
+        data = b"".join([entry.data for entry in entries])
+        messages = sum([entry.held.messages for entry in entries])
+        return self._own.begin_to_keep(key, data, messages, self._sync, end)
+
+    def _note_written(self, size: int) -> None:
+        self._room = None if self._room is None else max(self._room - size, 0)
+
     # -- on the thread
 
     def _write(self, entries: list[_Entry]) -> None:
         """Write these with one sync a file. A file that cannot be written fails its own entries alone."""
+        began = self._clock.monotonic()
         lines: dict[LineKey, list[_Entry]] = {}
         for entry in entries:
             lines.setdefault(entry.key, []).append(entry)
@@ -316,12 +352,14 @@ class Spool:
             try:
                 data = b"".join([entry.data for entry in mine])
                 self._keep_data(key, data, sum([entry.held.messages for entry in mine]))
-                self._room = None if self._room is None else max(self._room - len(data), 0)
+                self._note_written(len(data))
             except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
                 trouble = error
                 for entry in mine:
                     entry.error = error
-        is_old = self._clock.monotonic() - self._looked_at > _LOOK_EVERY
+        ended = self._clock.monotonic()
+        self._is_quick = trouble is None and ended - began < _QUICK
+        is_old = ended - self._looked_at > _LOOK_EVERY
         if is_old or (trouble, self._trouble) != (None, None):
             self._look_at_disk(trouble)
 
@@ -388,6 +426,7 @@ class Spool:
 
     def _close_stores(self) -> None:
         with ExitStack() as each:  # whatever becomes of the others
+            each.callback(self._sync.end)
             for store in self.stores:
                 each.callback(store.close)
             self.stores.clear()

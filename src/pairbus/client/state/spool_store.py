@@ -12,7 +12,8 @@ was set back.
    file that was written last stays open. That its name still leads to it is seen after each sync: somebody
    may have removed or replaced it. Then, and whatever else is wrong with it, it is written by its name.
    While it is open, it is longer than its records: what lies on the disk already is synced sooner than what
-   makes a file longer. See `spool_records`, rule 4.
+   makes a file longer. See `spool_records`, rule 4. That room is also written to without a thread, and synced
+   by the kernel (`begin_to_keep`); such a record is on the disk when that says so.
 2. A file is read from its cursor on and deleted when all of it has been dealt with. The cursor is saved after
    the send: a crash between the two sends some records twice, with the same message ids, and loses none. So
    does a cursor that is damaged: its file is sent from the start.
@@ -24,7 +25,8 @@ was set back.
 5. What version 0.1.0 put aside, `rejected.spool`, is read as what waits for the primary: most of it was only
    too large for the backlog, or a list too large for one send.
 
-Nothing here is asynchronous: the spool calls it on a thread.
+Nothing here is asynchronous: the spool calls it on a thread, but for `begin_to_keep`, and nothing else until
+that has ended.
 """
 
 from __future__ import annotations
@@ -42,7 +44,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pairbus.pairing.names import path_key
-from pairbus.plumbing.file_names import Signpost
 from pairbus.plumbing.files import (
     SECRET,
     FileLock,
@@ -50,17 +51,17 @@ from pairbus.plumbing.files import (
     files_in,
     is_locked,
     make_directory,
-    open_file,
     publish,
     read_file,
     remove_drafts,
     sync_directory,
-    write_all,
 )
+from pairbus.plumbing.kernel_sync import Ended, KernelSync
 from pairbus.plumbing.wording import counted
 
 from .spool_aside import RefusedMessage, keep_damaged
-from .spool_records import AHEAD, BLANK, Piece, SpoolCursor, SpoolRecord, framed, pieces_left, pieces_of
+from .spool_file import OpenFile
+from .spool_records import Piece, SpoolCursor, SpoolRecord, framed, pieces_left, pieces_of
 
 log = logging.getLogger(__name__)
 # Read as a whole, and deleted as a whole: so much may lie on the disk beyond what is still to be sent.
@@ -157,7 +158,7 @@ class SpoolStore:
     def __init__(self, directory: Path, lock: FileLock) -> None:
         self.directory = directory
         self._lock = lock
-        self._opened: _OpenFile | None = None
+        self._opened: OpenFile | None = None
         self._lines: dict[LineKey, _Line] = {}
         self._next_line = 0
         #: How many damaged parts were put aside, rule 3.
@@ -208,6 +209,24 @@ class SpoolStore:
             self._lines[key] = line
             self._next_line += 1
 
+    def begin_to_keep(self, key: LineKey, data: bytes, messages: int, sync: KernelSync, ended: Ended) -> bool:
+        """The same on the event loop, where nothing is to be waited for: in the file that was written last,
+        if it has room on the disk. `ended` is told whether they are kept. False if nothing has begun.
+        """
+        line, opened = self._lines.get(key), self._opened
+        if line is None or opened is None or not line.files or line.files[-1].path is not opened.path:
+            return False
+        file = line.files[-1]
+
+        def end(is_synced: bool) -> None:
+            is_kept = self._opened is opened and opened.end(len(data), is_synced=is_synced)
+            if is_kept:
+                file.size += len(data)
+                file.messages += messages
+            ended(is_kept)
+
+        return file.size < _FILE_BYTES and opened.begin(data, sync, end)
+
     def _write_first(self, path: Path, data: bytes) -> None:
         """Begin a file; one that cannot be begun is not there, or a full disk would be filled with them."""
         try:
@@ -223,7 +242,9 @@ class SpoolStore:
         opened, is_kept = self._opened, False
         try:
             with suppress(OSError):  # it is told below, if that fails as well
-                is_kept = opened is not None and opened.path is file.path and opened.extend(data)
+                is_kept = (
+                    opened is not None and opened.path is file.path and opened.extend(data, limit=_FILE_BYTES)
+                )
         finally:
             if not is_kept:
                 self._shut()
@@ -232,7 +253,7 @@ class SpoolStore:
 
     def _write(self, path: Path, data: bytes, *, at: int) -> None:
         self._shut()
-        self._opened = _OpenFile(path, at=at)
+        self._opened = OpenFile(path, at=at)
         try:
             self._opened.write(data)
         except BaseException:
@@ -513,60 +534,3 @@ def _directories(parent: Path) -> list[tuple[Path, str | None]]:
 def _sum(held: Iterable[Held]) -> Held:
     found = list(held)
     return Held(sum(one.messages for one in found), sum(one.size for one in found))
-
-
-class _OpenFile:
-    """A file of which the end is being written: to open it again takes as long as to write to it."""
-
-    __slots__ = ("_begin", "_descriptor", "_end", "_room", "_signpost", "path")
-
-    def __init__(self, path: Path, *, at: int) -> None:
-        """Open it, or make it, to be written from a place on; what is behind that is cut off."""
-        self.path = path
-        # Where our records begin and end, and where it ends itself.
-        self._begin = self._end = self._room = at
-        try:  # to ask for a new one where there is one costs a failure
-            self._descriptor = open_file(path, os.O_WRONLY | (0 if at else os.O_CREAT), SECRET)
-        except FileNotFoundError:  # somebody has removed it
-            self._descriptor = open_file(path, os.O_WRONLY | os.O_CREAT, SECRET)
-        try:
-            self._signpost = Signpost(str(path), self._descriptor)
-            if os.fstat(self._descriptor).st_size != at:
-                sync_directory(path.parent)  # first: it may have been made just now
-                os.ftruncate(self._descriptor, at)
-            os.lseek(self._descriptor, at, os.SEEK_SET)
-        except BaseException:
-            os.close(self._descriptor)
-            raise
-
-    def write(self, data: bytes) -> None:
-        """Have this on the disk, behind what is kept."""
-        self._end = self._put(data, 0)
-
-    def extend(self, data: bytes) -> bool:
-        """The same, with room for as much again as has come, where there is none left. False if the file is
-        not what its name leads to, or not as long as it should be.
-        """
-        end = self._end + len(data)
-        ahead = 0 if end <= self._room else max(0, min(self._end - self._begin, AHEAD, _FILE_BYTES - end))
-        self._put(data, ahead)
-        if not self._signpost.leads_to(self._room):
-            return False
-        self._end = end
-        return True
-
-    def _put(self, data: bytes, ahead: int) -> int:
-        end = self._end + len(data)
-        self._room = max(self._room, end + ahead)
-        write_all(self._descriptor, data + BLANK * ahead if ahead else data)
-        getattr(os, "fdatasync", os.fsync)(self._descriptor)  # macOS has none
-        if ahead:
-            os.lseek(self._descriptor, end, os.SEEK_SET)
-        return end
-
-    def close(self) -> None:
-        """Cut off what is not kept, and let go of it."""
-        if self._room > self._end:
-            with suppress(OSError):  # it is put aside by whoever reads it
-                os.ftruncate(self._descriptor, self._end)
-        os.close(self._descriptor)
