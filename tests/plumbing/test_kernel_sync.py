@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pairbus.plumbing import kernel_sync
 from pairbus.plumbing.kernel_sync import KernelSync
 from tests.examples import examples
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, eventually
 
 CAN = kernel_sync._find_kernel() is not None
 
@@ -152,5 +152,40 @@ async def test_a_failure_is_told(file: int, monkeypatch: pytest.MonkeyPatch, ans
         waiting.start()
         waiting.join(PATIENCE)
     assert told == [False] * has_begun
+    await asyncio.to_thread(sync.end)
+    sync.leave_loop()
+
+
+class PoliteLock:
+    """Whoever lets go of it first lets another have it."""
+
+    def __init__(self, other: Callable[[], None]) -> None:
+        self._lock = threading.Lock()
+        self._others = [threading.Thread(target=other, daemon=True)]
+        self.had = threading.Event()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *raised: object) -> None:
+        self._lock.release()
+        if self._others and threading.current_thread() is threading.main_thread():
+            self.other = self._others.pop()
+            self.other.start()
+            assert self.had.wait(PATIENCE)
+        self.had.set()
+
+
+async def test_who_comes_to_wait_just_as_the_loop_hears_of_the_end_does_not_wait_for_another(
+    file: int,
+) -> None:
+    sync, told = KernelSync(), list[bool]()
+    if sync.begin(file, told.append):
+        lock = PoliteLock(sync.wait)
+        sync._lock = lock  # type: ignore[assignment]
+        await eventually(lambda: bool(told))
+        await asyncio.to_thread(lock.other.join, PATIENCE)
+        assert not lock.other.is_alive()
+        assert told == [True]
     await asyncio.to_thread(sync.end)
     sync.leave_loop()

@@ -132,7 +132,10 @@ class KernelSync:
             if self._ended is None:
                 return
             self._is_awaited = True  # from now on the loop leaves it to us
-        self._tell(self._take_answer(is_long=True))
+        is_kept = self._take_answer(is_long=True)
+        with self._lock:
+            ended, self._ended, self._is_awaited = self._ended, None, False
+        ended(bool(is_kept))
 
     def end(self) -> None:
         """Give back what the kernel keeps for it; on a thread, since that takes a while."""
@@ -172,8 +175,10 @@ class KernelSync:
             if self._ended is None or self._is_awaited:
                 return  # somebody has waited for it, or does
             is_kept = self._take_answer(is_long=False)
-        if is_kept is not None:  # else what was heard is the end of the sync before
-            self._tell(is_kept)
+            if is_kept is None:
+                return  # what was heard is the end of the sync before
+            ended, self._ended = self._ended, None
+        ended(is_kept)
 
     def _take_answer(self, *, is_long: bool) -> bool | None:
         """Whether the data is on the disk; None if that is not known yet, and not waited for."""
@@ -203,9 +208,3 @@ class KernelSync:
             if result < 0:
                 log.debug("a sync has failed: %s", errno.errorcode.get(-result, result))
             return result == 0
-
-    def _tell(self, is_kept: bool | None) -> None:
-        with self._lock:
-            ended, self._ended, self._is_awaited = self._ended, None, False
-        if ended is not None:
-            ended(bool(is_kept))
