@@ -469,19 +469,23 @@ def test_metrics_tell_the_same(shop: Bus, pair: PumpPair, tmp_path: Path) -> Non
     fill(shop, 10, path="returns")
     shop.primary.faults.set("refuse", entity="returns")
     syphon = Syphon(None, pair, state=tmp_path)
-    with running(syphon), served_metrics(syphon, 0) as port:
-        until(lambda: syphon.progress().moved == 20 and "returns" in syphon.progress().paths)
+    lines: list[str] = []
+
+    def look(port: int) -> set[str]:
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-            lines = answer.read().decode().splitlines()
+            lines[:] = answer.read().decode().splitlines()
+        return set(lines)
+
+    told = {"pairbus_syphon_moved_total 20.0", 'pairbus_syphon_waiting{path="returns"} 10.0'}
+    with running(syphon), served_metrics(syphon, 0) as port:
+        until(lambda: told <= look(port))
         taken = pytest.raises(UnreachableError, match=f"cannot listen on 127.0.0.1:{port}")
         with taken, served_metrics(syphon, port):
             pass
-    assert "pairbus_syphon_moved_total 20.0" in lines
-    assert 'pairbus_syphon_waiting{path="returns"} 10.0' in lines
     assert 'pairbus_syphon_has_lease{pair="contoso"} 1.0' in lines
     page = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
-    told = {line.split()[2] for line in lines if line.startswith("# TYPE pairbus_syphon")}
-    assert told <= set(re.findall(r"`(pairbus_syphon_\w+)`", page))
+    named = {line.split()[2] for line in lines if line.startswith("# TYPE pairbus_syphon")}
+    assert named <= set(re.findall(r"`(pairbus_syphon_\w+)`", page))
 
 
 def test_who_compacts_holds_the_lease(
