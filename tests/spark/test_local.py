@@ -281,8 +281,7 @@ def test_what_waits_is_told_with_its_reason_and_its_age(shop: Bus, pair: PumpPai
     shop.primary.faults.set("refuse", entity="returns")
     syphon = Syphon(None, pair, state=tmp_path)
     with running(syphon):
-        until(lambda: syphon.progress().waiting == 10)
-        until(lambda: "returns" in syphon.progress().paths)
+        until(lambda: [path.waiting for path in syphon.progress().paths.values()] == [10])
         (path,) = syphon.progress().paths.values()
         oldest = min(one.enqueued_at for name in shop.backlog for one in shop.found(name, on_secondary=True))
         assert path.waiting == 10
@@ -423,6 +422,11 @@ def test_the_summary_has_the_rate_of_each_path_as_it_was(shop: Bus, pair: PumpPa
     assert 0 < summary.paths["orders"].rate <= 50
 
 
+def has_settled(status: dict[str, Any]) -> bool:
+    """Whether 20 have been moved and 10 wait, as a syphon has written it down."""
+    return status["moved"] == 20 and status["paths"].get("returns", {}).get("waiting") == 10
+
+
 def test_status_tells_who_works_and_what_waits(shop: Bus, pair: PumpPair, tmp_path: Path) -> None:
     shop.make_lease(lock=5.0)
     fill(shop, 20)
@@ -431,8 +435,7 @@ def test_status_tells_who_works_and_what_waits(shop: Bus, pair: PumpPair, tmp_pa
     state, place = tmp_path / "state", ["--state", str(tmp_path / "state")]
     syphon = Syphon(None, pair, state=state)
     with running(syphon):
-        until(lambda: "returns" in syphon.progress().paths and syphon.progress().moved == 20)
-        until(lambda: any(one["moved"] == 20 for one in read_statuses(state / "records")))
+        until(lambda: any(map(has_settled, read_statuses(state / "records"))))
         told = json.loads(call("syphon", "status", *PAIR, *place, "--json").stdout)
         assert (told["lease"]["is_held"], told["lease"]["holder"]["pid"]) == (True, os.getpid())
         assert told["syphon"]["moved"] == 20
