@@ -44,6 +44,8 @@ __all__ = ["main"]
 _OUTPUT = Path("build/bench-places.json")
 _LEAST = 0.8
 _AZURITE = Path("tests/azurite/node_modules/azurite/dist/src/blob/main.js")
+# Without it `pyarrow` waits for seconds where Azurite refuses something, as at the end of a delete.
+_CONTINUE = Path("tests/azurite/continue.js")
 _ACCOUNT = "devstoreaccount1"
 _KEY_ENV = "BENCH_RECORDS_KEY"
 # The one that every Azurite has, and its documentation tells.
@@ -74,11 +76,12 @@ def _running_azurite() -> Iterator[_Azurite]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    server = ["--require", str(_CONTINUE.resolve()), str(_AZURITE.resolve())]
     options = ["--loose", "--skipApiVersionCheck", "--inMemoryPersistence", "--disableTelemetry", "--silent"]
     with (
         tempfile.TemporaryDirectory() as directory,
         subprocess.Popen(
-            [node, str(_AZURITE.resolve()), "--blobPort", str(port), *options],
+            [node, *server, "--blobPort", str(port), *options],
             cwd=directory,
             stdout=subprocess.DEVNULL,
         ) as process,

@@ -286,10 +286,10 @@ def find_node(config: pytest.Config) -> Path:
 @pytest.fixture(scope="session")
 def azurite_command(pytestconfig: pytest.Config) -> list[str]:
     """What starts an emulator of Azure's Blob Storage that keeps all in memory; its port may follow."""
-    packages = NODE_PROJECTS["azurite_command"] / "node_modules"
-    server = packages / "azurite" / "dist" / "src" / "blob" / "main.js"
+    project = NODE_PROJECTS["azurite_command"]
+    server = project / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
     options = ["--loose", "--skipApiVersionCheck", "--inMemoryPersistence", "--disableTelemetry"]
-    return [str(find_node(pytestconfig)), str(server), *options]
+    return [str(find_node(pytestconfig)), "--require", str(project / "continue.js"), str(server), *options]
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ PARCELS = {
         ("Spark", "spark", "source_views page_examples"),
         ("tutorial", "cli", "tutorial"),
         ("tutorial", "suite", "left_out soak"),
-        ("objects", "stores", "commit_objects contract status writes"),
+        ("objects", "stores", "azurite commit_objects contract status writes"),
         ("objects", "pump", "store_faults"),
         ("objects", "ledger", "retention"),
         ("objects", "client", "shipping"),
