@@ -424,7 +424,8 @@ def test_the_summary_has_the_rate_of_each_path_as_it_was(shop: Bus, pair: PumpPa
 
 def has_settled(status: dict[str, Any]) -> bool:
     """Whether 20 have been moved and 10 wait, as a syphon has written it down."""
-    return status["moved"] == 20 and status["paths"].get("returns", {}).get("waiting") == 10
+    waiting = {path: told["waiting"] for path, told in status["paths"].items()}
+    return (status["moved"], waiting.get("returns")) == (20, 10)
 
 
 def test_status_tells_who_works_and_what_waits(shop: Bus, pair: PumpPair, tmp_path: Path) -> None:
