@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -143,7 +144,7 @@ async def test_a_failure_is_told(file: int, monkeypatch: pytest.MonkeyPatch, ans
     def ask(self: object, number: int, *given: object, is_long: bool = False) -> int:
         if answer is None:
             raise OSError(22, "Invalid argument")
-        kernel_sync._ANSWER.pack_into(sync._answer, 0, 0, 0, answer, 0)
+        kernel_sync._ANSWER.pack_into(sync._answer, 0, sync._number, 0, answer, 0)
         return 1
 
     with monkeypatch.context() as broken:
@@ -188,4 +189,91 @@ async def test_who_comes_to_wait_just_as_the_loop_hears_of_the_end_does_not_wait
         assert not lock.other.is_alive()
         assert told == [True]
     await asyncio.to_thread(sync.end)
+    sync.leave_loop()
+
+
+async def test_whoever_waits_goes_on_when_it_has_been_told(file: int) -> None:
+    """Else two would be at the file: who is told of the end, on the loop, and who waited for it."""
+    sync, loop, told = KernelSync(), asyncio.get_running_loop(), list[str]()
+    is_over = loop.create_future()
+
+    def wait() -> None:
+        sync.wait()
+        told.append("waited")
+
+    waiting = threading.Thread(target=wait)
+
+    def end(is_kept: bool) -> None:
+        waiting.start()
+        waiting.join(0.05)
+        told.append("told")
+        is_over.set_result(None)
+
+    if sync.begin(file, end):
+        await asyncio.wait_for(is_over, PATIENCE)
+        await asyncio.to_thread(waiting.join, PATIENCE)
+        assert told == ["told", "waited"]
+    await asyncio.to_thread(sync.end)
+    sync.leave_loop()
+
+
+@pytest.mark.parametrize("moment", ["setup", "submit", "submitted", "events", "answered"])
+def test_one_who_is_interrupted_leaves_nobody_waiting(
+    file: int, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The end of what has begun is told once; nobody waits for what has not; and the next one has its own."""
+    sync, told, loop = KernelSync(), list[str](), asyncio.new_event_loop()
+    ask, is_over = kernel_sync._Kernel.ask, list[bool]()
+
+    def interrupted(self: Any, number: int, *given: object, is_long: bool = False) -> int:
+        names = {"submitted": "submit", "answered": "events"}
+        if is_over or number != getattr(self.numbers, names.get(moment, moment)):
+            return ask(self, number, *given, is_long=is_long)
+        is_over.append(True)
+        if moment in names:
+            ask(self, number, *given, is_long=is_long)
+        raise KeyboardInterrupt
+
+    async def begin(name: str) -> bool:
+        os.write(file, b"data")
+        return sync.begin(file, lambda is_kept: told.append(f"{name} {is_kept}"))
+
+    async def turn() -> None:
+        for _ in range(100):
+            await asyncio.sleep(0.001)
+
+    monkeypatch.setattr(kernel_sync._Kernel, "ask", interrupted)
+    has_begun = False
+    try:
+        has_begun = loop.run_until_complete(begin("first"))
+        loop.run_until_complete(turn())
+    except KeyboardInterrupt:
+        if has_begun:
+            loop.run_until_complete(turn())
+            assert told == ["first True"]
+    told.clear()
+    waiting = threading.Thread(target=sync.wait, daemon=True)
+    waiting.start()
+    waiting.join(PATIENCE)
+    assert not waiting.is_alive(), "there is nothing to wait for"
+    assert told == []
+    if loop.run_until_complete(begin("second")):
+        loop.run_until_complete(turn())
+        assert told == ["second True"]
+    sync.end()
+    sync.leave_loop()
+    loop.close()
+
+
+async def test_a_loop_that_cannot_be_told_has_none(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not every loop can wait for a descriptor."""
+
+    def refuse(*given: object) -> None:
+        raise NotImplementedError
+
+    sync = KernelSync()
+    monkeypatch.setattr(asyncio.get_running_loop(), "add_reader", refuse)
+    assert not sync.begin(file, lambda _: None)
+    assert not sync.is_able
+    sync.end()
     sync.leave_loop()

@@ -10,8 +10,10 @@ that we use has these calls, so they are made here, through `ctypes`.
    container that forbids it, a file system without syncs), or the loop cannot be told. Whoever asked syncs in
    another way.
 3. The end is told once: on the loop; or on a thread, to whoever has come there to `wait` for it. That needs
-   no loop, so also the end of a sync whose loop has been closed is told.
-4. A process that has been forked has none of this. There the kernel refuses, and rule 2 holds.
+   no loop, so also the end of a sync whose loop has been closed is told. When `wait` returns, it has been.
+4. Who is interrupted leaves nobody waiting: a sync that was being begun has begun, or nobody hears of it; an
+   end that was being heard of is heard of in the next turn.
+5. A process that has been forked has none of this. There the kernel refuses, and rule 2 holds.
 """
 
 import asyncio
@@ -95,8 +97,11 @@ class KernelSync:
         self._request = (ctypes.c_char * _REQUEST.size)()
         self._pointer = (ctypes.c_void_p * 1)(ctypes.addressof(self._request))
         self._answer = (ctypes.c_char * _ANSWER.size)()
-        # Guards the two below, and never waits for anything.
-        self._lock = threading.Lock()
+        # Which sync that is, or was: the kernel repeats it in its answer.
+        self._number = 0
+        # Guards the two below. The loop holds it while it tells, so that whoever comes to wait then goes on
+        # when that is over; and it never waits for the kernel. What is told may begin the next one.
+        self._lock = threading.RLock()
         self._ended: Ended | None = None
         self._is_awaited = False
 
@@ -114,16 +119,15 @@ class KernelSync:
             return False
         try:
             queue = self._get_ready(kernel, loop)
-            _REQUEST.pack_into(
-                self._request, 0, 0, 0, 0, _FDSYNC, 0, descriptor, 0, 0, 0, 0, _TELLS_EVENTFD, self._eventfd
-            )
-            self._ended = ended
+            self._number += 1
+            about = descriptor, 0, 0, 0, 0, _TELLS_EVENTFD, self._eventfd
+            _REQUEST.pack_into(self._request, 0, self._number, 0, 0, _FDSYNC, 0, *about)
             kernel.ask(kernel.numbers.submit, queue, ctypes.c_long(1), self._pointer)
-        except OSError as error:
-            self._ended = None
+        except Exception as error:  # noqa: BLE001 - whatever it is, a thread can
             self._is_able = False  # it would say so again
             log.debug("the kernel does not sync for us, so a thread does: %r", error)
             return False
+        self._ended = ended  # only now: who is interrupted before leaves nobody waiting for what may not end
         return True
 
     def wait(self) -> None:
@@ -174,11 +178,15 @@ class KernelSync:
         with self._lock:
             if self._ended is None or self._is_awaited:
                 return  # somebody has waited for it, or does
-            is_kept = self._take_answer(is_long=False)
+            try:
+                is_kept = self._take_answer(is_long=False)
+            except BaseException:
+                os.eventfd_write(self._eventfd, 1)  # rule 4
+                raise
             if is_kept is None:
                 return  # what was heard is the end of the sync before
             ended, self._ended = self._ended, None
-        ended(is_kept)
+            ended(is_kept)
 
     def _take_answer(self, *, is_long: bool) -> bool | None:
         """Whether the data is on the disk; None if that is not known yet, and not waited for."""
@@ -187,6 +195,11 @@ class KernelSync:
         least = ctypes.c_long(1 if is_long else 0)
         time = None if is_long else _NO_TIME
         while True:
+            number, _, result, _ = _ANSWER.unpack(self._answer)
+            if number == self._number:  # also if whoever took it before was interrupted
+                if result < 0:
+                    log.debug("a sync has failed: %s", errno.errorcode.get(-result, result))
+                return bool(result == 0)
             try:
                 found = kernel.ask(
                     kernel.numbers.events,
@@ -204,7 +217,3 @@ class KernelSync:
                 return False
             if not found:
                 return None
-            result: int = _ANSWER.unpack(self._answer)[2]
-            if result < 0:
-                log.debug("a sync has failed: %s", errno.errorcode.get(-result, result))
-            return result == 0
