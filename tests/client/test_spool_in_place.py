@@ -83,6 +83,7 @@ async def open_spool(
     for name, size in (("a", 2000), ("b", 1)):  # the first makes the file, the second as much room again
         await spool.append("orders", [ServiceBusMessage(b"x" * size, message_id=name)])
     assert sync.count == 0
+    await eventually(lambda: spool.thread.at_once(lambda: True))  # it has told, and is done a moment later
     return spool, sync
 
 
@@ -214,6 +215,27 @@ async def test_whoever_closes_waits_for_what_is_under_way(
     await asyncio.wait_for(spool.close(), PATIENCE)
     await asyncio.wait_for(waiting, PATIENCE)
     assert left_behind(tmp_path) == ["a", "b", "c"]
+
+
+async def test_what_waits_behind_it_is_written_before_the_files_are_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever takes them over then would not see it."""
+    spool, sync = await open_spool(tmp_path, monkeypatch)
+    found: list[list[str]] = []
+    close_stores = spool._close_stores
+
+    def close() -> None:
+        close_stores()
+        found.append(left_behind(tmp_path))
+
+    monkeypatch.setattr(spool, "_close_stores", close)
+    waiting = [asyncio.create_task(spool.append("orders", [text(name)])) for name in "cd"]
+    await asyncio.sleep(0)
+    assert sync.under_way is not None
+    await asyncio.wait_for(spool.close(), PATIENCE)
+    await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE)
+    assert found == [["a", "b", "c", "d"]]
 
 
 def test_a_loop_that_is_closed_meanwhile_leaves_the_record(

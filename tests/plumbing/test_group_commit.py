@@ -300,7 +300,8 @@ async def test_a_write_that_is_interrupted_as_it_begins_is_made_by_the_thread_an
     commit: GroupCommit[int] = GroupCommit(disk.write, thread=thread, here=WriteHere(begin, lambda: None))
     with pytest.raises(KeyboardInterrupt):
         await commit.append([1])
-    thread.step()
+    while thread.work:
+        thread.step()
     assert disk.items == [1]
     told[0](True)
     assert disk.items == [1]
@@ -327,3 +328,63 @@ async def test_the_next_write_begins_before_those_go_on_whose_write_has_ended() 
         "1 goes on, another is under way: False",
     ]
     assert not thread.work
+
+
+@pytest.mark.parametrize(
+    "is_told_first", [False, True], ids=["the thread waits for it", "the loop hears of it"]
+)
+async def test_what_came_before_other_work_of_the_thread_is_written_before_it(is_told_first: bool) -> None:
+    """Who closes the files, say: what came before that is written to those."""
+    disk, thread, found = Disk(), SteppedThread(), list[list[int]]()
+    here = HereDisk(disk)
+    commit: GroupCommit[int] = GroupCommit(disk.write, thread=thread, here=WriteHere(here.begin, here.wait))
+    tasks = [asyncio.create_task(commit.append([number])) for number in range(3)]
+    await asyncio.sleep(0)
+    assert here.is_under_way
+    thread.post(lambda: found.append([*disk.items]))
+    if is_told_first:
+        here.end(is_kept=True)
+    while thread.work:
+        thread.step()
+    await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
+    assert found == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_a_write_that_is_interrupted_as_it_begins_is_made_once(has_begun: bool) -> None:
+    """Nobody knows then whether it has begun: who waits for it does."""
+    disk, thread = Disk(), SteppedThread()
+    here = HereDisk(disk)
+
+    def begin(items: list[int], ended: Callable[[bool], None]) -> bool:
+        if has_begun:
+            here.begin(items, ended)
+        raise KeyboardInterrupt
+
+    commit: GroupCommit[int] = GroupCommit(disk.write, thread=thread, here=WriteHere(begin, here.wait))
+    with pytest.raises(KeyboardInterrupt):
+        await commit.append([1])
+    while thread.work:
+        thread.step()
+    assert disk.items == [1]
+    assert thread.lend(lambda: True, lambda: None), "nothing is counted twice"
+
+
+async def test_who_is_interrupted_as_the_next_write_begins_leaves_nobody_waiting() -> None:
+    disk, thread = Disk(), SteppedThread()
+    here = HereDisk(disk)
+
+    def begin(items: list[int], ended: Callable[[bool], None]) -> bool:
+        if items != [0]:
+            raise KeyboardInterrupt
+        return here.begin(items, ended)
+
+    commit: GroupCommit[int] = GroupCommit(disk.write, thread=thread, here=WriteHere(begin, here.wait))
+    tasks = [asyncio.create_task(commit.append([number])) for number in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(KeyboardInterrupt):
+        here.end(is_kept=True)
+    while thread.work:
+        thread.step()
+    await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
+    assert disk.items == [0, 1]

@@ -142,3 +142,23 @@ def test_what_has_ended_by_itself_is_waited_for_by_nobody(thread: SerialThread) 
     thread.give_back()
     assert thread.submit(done.append, "submitted").result(PATIENCE) is None
     assert done == ["submitted"]
+
+
+def test_one_who_is_interrupted_as_it_is_lent_is_waited_for(thread: SerialThread) -> None:
+    """It may be under way."""
+    done: list[str] = []
+
+    def begin() -> bool:
+        raise KeyboardInterrupt
+
+    def wait() -> None:
+        done.append("waited")
+        thread.give_back()
+
+    with pytest.raises(KeyboardInterrupt):
+        thread.lend(begin, wait)
+    assert thread.submit(done.append, "submitted").result(PATIENCE) is None
+    assert done == ["waited", "submitted"]
+    with pytest.raises(ZeroDivisionError):
+        thread.lend(lambda: 1 // 0 == 1, wait)
+    assert thread.lend(lambda: True, wait), "what failed has not begun"

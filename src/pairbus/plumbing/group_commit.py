@@ -16,6 +16,9 @@
    nothing, and tells its end later; until then the thread is lent to it, and what comes is queued as in rule
    1. What it has not kept is written by the thread, before all that came meanwhile: here nothing fails. Its
    loop may be closed before it ends: then the next append has the thread wait for it.
+10. What was queued before other work of the thread was posted is written before that is done, also while a
+   write is under way here: who closes the files, say, comes after all that is to be written to those.
+11. An interruption (Ctrl-C) is raised in whatever code of the loop it meets. No append waits for ever then.
 """
 
 import asyncio
@@ -39,7 +42,8 @@ class WriteHere(NamedTuple, Generic[T]):
 
     #: Begins to write these, and tells later whether they are safe. False: nothing has begun.
     begin: Callable[[list[T], Callable[[bool], None]], bool]
-    #: Waits, on another thread, for what is under way, if anything is, and tells its end there.
+    #: Waits, on another thread, for what is under way, if anything is, and tells its end there. When it
+    #: returns, that has been told.
     wait: Callable[[], None]
 
 
@@ -87,45 +91,63 @@ class GroupCommit(Generic[T]):
         # What is being written here, and the loop that began it.
         self._begun: list[_Waiter[T]] | None = None
         self._away: asyncio.AbstractEventLoop | None = None
+        self._is_taken_over = False
 
     async def append(self, items: Sequence[T]) -> None:
         """Keep these; they are safe when this returns."""
         loop = asyncio.get_running_loop()
         waiter = _Waiter(items, loop)
-        with self._lock:
-            is_first = not self._waiting
-            self._waiting.append(waiter)
-            away = self._away
-        if away is None:
-            if is_first:
-                self._set_out(loop)
-        elif away is not loop:  # that may have been closed
+        try:
+            with self._lock:
+                is_first = not self._waiting
+                self._waiting.append(waiter)
+                away = self._away
+            if away is None:
+                if is_first:
+                    self._set_out(loop)
+            elif away is not loop:  # that may have been closed
+                self._post()
+        except BaseException:  # rule 11: others may be queued behind it
             self._post()
+            raise
         await waiter
 
     def _set_out(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._here is None or not self._begin_here(self._here, loop):
-            self._post()
-
-    def _begin_here(self, here: WriteHere[T], loop: asyncio.AbstractEventLoop) -> bool:
-        with self._lock:
-            taken, self._waiting, self._away = self._waiting, [], loop
-            self._begun = taken
-        items = [item for waiter in taken for item in waiter.items]
-        has_begun = False
+        here, has_begun = self._here, False
         try:
-            has_begun = self._thread.lend(
-                partial(here.begin, items, partial(self._end_here, taken, loop)), here.wait
+            has_begun = here is not None and self._thread.lend(
+                partial(self._begin_here, here, loop), partial(self._take_over, here)
             )
         except Exception as error:  # noqa: BLE001 - the thread meets it too, and tells
             log.debug("cannot begin a write on the loop: %r", error)
-        except BaseException:  # the program is interrupted: they are written all the same
+        finally:
+            if not has_begun:
+                self._post()
+
+    def _begin_here(self, here: WriteHere[T], loop: asyncio.AbstractEventLoop) -> bool:
+        """Called while the thread has nothing to do, and takes on nothing."""
+        with self._lock:
+            taken, self._waiting, self._away = self._waiting, [], loop
+            self._begun = taken
+        items, has_begun = [item for waiter in taken for item in waiter.items], False
+        try:
+            has_begun = here.begin(items, partial(self._end_here, taken, loop))
+        except Exception:
             self._put_back(taken)
-            self._post()
             raise
         if not has_begun:
             self._put_back(taken)
         return has_begun
+
+    def _take_over(self, here: WriteHere[T]) -> None:
+        """Rule 10. On the thread, before the first work that was posted while it was lent."""
+        self._is_taken_over = True
+        here.wait()
+        self._is_taken_over = False
+        if self._begun is not None:  # whoever was beginning it was interrupted, and it has not begun
+            self._put_back(self._begun)
+            self._thread.give_back()
+        self._write_waiting()
 
     def _put_back(self, taken: list[_Waiter[T]]) -> None:
         with self._lock:
@@ -136,20 +158,23 @@ class GroupCommit(Generic[T]):
         """What was begun on the loop has ended; told there, or on the thread."""
         if self._begun is not taken:
             return  # whoever began it was interrupted, and they are the thread's
-        self._thread.give_back()
-        if not is_kept:
-            self._put_back(taken)
-            self._post()
-            return
-        with self._lock:
-            self._begun = self._away = None
-            has_more = bool(self._waiting)
         is_here = asyncio._get_running_loop() is loop
-        if has_more and is_here:  # first: the disk works while those who go on do
-            self._set_out(loop)
-        elif has_more:
-            self._post()
-        self._tell(taken, None, here=loop if is_here else None)
+        try:
+            if is_kept:
+                with self._lock:
+                    self._begun = self._away = None
+            else:
+                self._put_back(taken)
+            self._thread.give_back()
+            if not self._waiting or self._is_taken_over:
+                pass  # the thread writes them now
+            elif is_kept and is_here:  # first: the disk works while those who go on do
+                self._set_out(loop)
+            else:
+                self._post()
+        finally:
+            if is_kept:
+                self._tell(taken, None, here=loop if is_here else None)
 
     def _post(self) -> None:
         try:

@@ -58,10 +58,10 @@ class SerialThread:
 
         with self._lock:
             self._pending += 1
-            wait, self._wait = self._wait, None
             try:
-                if wait is not None:
-                    self._pass_on(wait)
+                if self._wait is not None:
+                    self._pass_on(self._wait)
+                    self._wait = None
                 self._pass_on(perform)
             except BaseException:
                 self._pending -= 1
@@ -74,13 +74,22 @@ class SerialThread:
 
     def lend(self, begin: Callable[[], bool], wait: Callable[[], None]) -> bool:
         """The same for what is not over when `begin` returns: it is under way until `give_back`. Whatever is
-        posted before that is done after `wait`, which is called on the thread and never raises.
+        posted before that is done after `wait`, which is called on the thread and never raises. If `begin` is
+        interrupted, nobody knows whether it is under way: `wait` finds out, and gives back what is not.
         """
         with self._lock:
-            if self._pending or not begin():
+            if self._pending:
                 return False
             self._pending, self._wait = 1, wait
-            return True
+            has_begun = False
+            try:
+                has_begun = begin()
+            except Exception:
+                self.give_back()
+                raise
+            if not has_begun:
+                self.give_back()
+            return has_begun
 
     def give_back(self) -> None:
         """What was begun has ended; from any thread."""

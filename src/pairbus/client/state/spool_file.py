@@ -69,12 +69,13 @@ class OpenFile:
     def end(self, size: int, *, is_synced: bool) -> bool:
         """So many bytes that were begun are on the disk, or are not; whether they are kept."""
         try:
-            self._is_torn = not (is_synced and self._signpost.leads_to(self._room))
+            is_kept = is_synced and self._signpost.leads_to(self._room)
         except OSError:
             return False
-        if not self._is_torn:
+        if is_kept:
             self._end += size
-        return not self._is_torn
+            self._is_torn = False
+        return is_kept
 
     def _put(self, data: bytes, ahead: int) -> int:
         end = self._end + len(data)

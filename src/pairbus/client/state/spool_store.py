@@ -219,11 +219,14 @@ class SpoolStore:
         file = line.files[-1]
 
         def end(is_synced: bool) -> None:
-            is_kept = self._opened is opened and opened.end(len(data), is_synced=is_synced)
-            if is_kept:
-                file.size += len(data)
-                file.messages += messages
-            ended(is_kept)
+            is_kept = False
+            try:
+                if self._opened is opened and opened.end(len(data), is_synced=is_synced):
+                    file.size += len(data)
+                    file.messages += messages
+                    is_kept = True
+            finally:  # also if it is interrupted: then it is written once more
+                ended(is_kept)
 
         return file.size < _FILE_BYTES and opened.begin(data, sync, end)
 
