@@ -65,9 +65,13 @@ STOOD_IN_FOR = (
     Connection._process_outgoing_frame,
     Connection._send_frame,
     AsyncTransportMixin.send_frame,
+    AsyncTransportMixin.receive_frame,
+    Connection._read_frame,
     encode_frame,
 )
-DIGEST = "e36a8309c5a08f5b"
+DIGEST = "27b4ff6bc503ea0a"
+# A frame with nothing in it.
+HEARTBEAT = bytes.fromhex("0000000802000000")
 
 
 def test_what_is_done_in_place_of_the_sdk_is_what_it_does() -> None:
@@ -219,6 +223,27 @@ async def test_who_is_cancelled_is_out_at_once(namespace: NamespaceHandle) -> No
         with pytest.raises(asyncio.CancelledError):
             await sending
         namespace.faults.clear()
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_who_is_cancelled_when_something_has_been_heard_is_out_at_once(
+    namespace: NamespaceHandle, turns: int
+) -> None:
+    """Whatever was heard, and however far that has come. Python 3.11 then forgets the cancellation."""
+    async with sender_to(namespace) as sender:
+        namespace.faults.set("silence")
+        sending = asyncio.ensure_future(sender.send_written(written("a")))
+        await eventually(lambda: bool(sender._handler._link._pending_deliveries))
+        sender._handler._connection._transport.reader.feed_data(HEARTBEAT)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        sending.cancel()
+        await asyncio.wait([sending], timeout=PATIENCE)
+        was_out = sending.cancelled()
+        namespace.faults.clear()
+        sending.cancel()  # or else it would outlive its sender
+        await asyncio.wait([sending])
+        assert was_out
 
 
 async def test_a_sender_that_is_closed_says_so(namespace: NamespaceHandle) -> None:

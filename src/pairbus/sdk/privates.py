@@ -155,6 +155,7 @@ class _Transfers:
             return encode_and_send(channel, frame, **settings)
 
         transport.send_frame = send_frame
+        transport.receive_frame = _hear_cancellations(transport.receive_frame)
 
     async def transfer(self, delivery: Any) -> Any:
         link, written = self._link, delivery.message
@@ -189,6 +190,23 @@ class _Transfers:
             link.current_link_credit -= 1
             delivery.sent = True
         return False  # it is not settled with that
+
+
+def _hear_cancellations(receive_frame: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Let who is cancelled just when a frame has come be cancelled.
+
+    The SDK waits for frames by `asyncio.wait_for`, which before Python 3.12 gives what has come and forgets
+    the cancellation. Without this, such a send goes on until it is answered, or cancelled once more.
+    """
+
+    async def receive(timeout: float | None = None, **settings: Any) -> Any:
+        try:
+            async with asyncio.timeout(timeout):
+                return await receive_frame(**settings)
+        except TimeoutError:
+            return None, None  # as it says it
+
+    return receive
 
 
 def _transfer_head(handle: int, number: int, tag: bytes, form: int) -> bytes:
