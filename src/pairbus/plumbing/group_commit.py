@@ -172,9 +172,16 @@ class GroupCommit(Generic[T]):
                 self._set_out(loop)
             else:
                 self._post()
+        except BaseException:  # rule 11
+            self._post()
+            raise
         finally:
             if is_kept:
-                self._tell(taken, None, here=loop if is_here else None)
+                try:
+                    self._tell(taken, None, here=loop if is_here else None)
+                except BaseException:  # rule 11: once more, in another turn; who has heard does not mind
+                    self._tell(taken, None)
+                    raise
 
     def _post(self) -> None:
         try:

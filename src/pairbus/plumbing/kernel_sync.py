@@ -12,7 +12,7 @@ that we use has these calls, so they are made here, through `ctypes`.
 3. The end is told once: on the loop; or on a thread, to whoever has come there to `wait` for it. That needs
    no loop, so also the end of a sync whose loop has been closed is told. When `wait` returns, it has been.
 4. Who is interrupted leaves nobody waiting: a sync that was being begun has begun, or nobody hears of it; an
-   end that was being heard of is heard of in the next turn.
+   end that was being heard of, or told, is told in the next turn, perhaps once more.
 5. A process that has been forked has none of this. There the kernel refuses, and rule 2 holds.
 """
 
@@ -97,8 +97,8 @@ class KernelSync:
         self._request = (ctypes.c_char * _REQUEST.size)()
         self._pointer = (ctypes.c_void_p * 1)(ctypes.addressof(self._request))
         self._answer = (ctypes.c_char * _ANSWER.size)()
-        # Which sync that is, or was: the kernel repeats it in its answer.
-        self._number = 0
+        # Which sync that is, or was, and which was asked for last: the kernel repeats it in its answer.
+        self._number = self._asked = 0
         # Guards the two below. The loop holds it while it tells, so that whoever comes to wait then goes on
         # when that is over; and it never waits for the kernel. What is told may begin the next one.
         self._lock = threading.RLock()
@@ -119,15 +119,16 @@ class KernelSync:
             return False
         try:
             queue = self._get_ready(kernel, loop)
-            self._number += 1
+            self._asked += 1
             about = descriptor, 0, 0, 0, 0, _TELLS_EVENTFD, self._eventfd
-            _REQUEST.pack_into(self._request, 0, self._number, 0, 0, _FDSYNC, 0, *about)
+            _REQUEST.pack_into(self._request, 0, self._asked, 0, 0, _FDSYNC, 0, *about)
             kernel.ask(kernel.numbers.submit, queue, ctypes.c_long(1), self._pointer)
         except Exception as error:  # noqa: BLE001 - whatever it is, a thread can
             self._is_able = False  # it would say so again
             log.debug("the kernel does not sync for us, so a thread does: %r", error)
             return False
-        self._ended = ended  # only now: who is interrupted before leaves nobody waiting for what may not end
+        # Only now: who is interrupted before that leaves nobody waiting for what may not end.
+        self._number, self._ended = self._asked, ended
         return True
 
     def wait(self) -> None:
@@ -173,20 +174,30 @@ class KernelSync:
     def _hear(self) -> None:
         try:
             os.read(self._eventfd, 8)
+            self._tell_here()
         except BlockingIOError:
             return
+        except Exception:
+            raise
+        except BaseException:
+            os.eventfd_write(self._eventfd, 1)  # rule 4
+            raise
+
+    def _tell_here(self) -> None:
         with self._lock:
             if self._ended is None or self._is_awaited:
                 return  # somebody has waited for it, or does
-            try:
-                is_kept = self._take_answer(is_long=False)
-            except BaseException:
-                os.eventfd_write(self._eventfd, 1)  # rule 4
-                raise
+            is_kept = self._take_answer(is_long=False)
             if is_kept is None:
                 return  # what was heard is the end of the sync before
             ended, self._ended = self._ended, None
-            ended(is_kept)
+            try:
+                ended(is_kept)
+            except Exception:
+                raise
+            except BaseException:
+                self._ended = self._ended or ended  # rule 4, unless the next one is under way already
+                raise
 
     def _take_answer(self, *, is_long: bool) -> bool | None:
         """Whether the data is on the disk; None if that is not known yet, and not waited for."""

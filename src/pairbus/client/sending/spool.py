@@ -327,12 +327,10 @@ class Spool:
             return False
 
         def end(is_kept: bool) -> None:
-            try:
-                self._is_quick = self._clock.monotonic() - began < _QUICK
-                if is_kept:
-                    self._note_written(len(data))
-            finally:  # also if it is interrupted
-                ended(is_kept)
+            self._is_quick = self._clock.monotonic() - began < _QUICK
+            if is_kept:
+                self._note_written(len(data))
+            ended(is_kept)
 
         data = b"".join([entry.data for entry in entries])
         messages = sum([entry.held.messages for entry in entries])

@@ -217,16 +217,16 @@ class SpoolStore:
         if line is None or opened is None or not line.files or line.files[-1].path is not opened.path:
             return False
         file = line.files[-1]
+        is_kept = False
 
         def end(is_synced: bool) -> None:
-            is_kept = False
-            try:
-                if self._opened is opened and opened.end(len(data), is_synced=is_synced):
+            nonlocal is_kept
+            if not is_kept:  # it may be told once more, if whoever told it was interrupted
+                is_kept = self._opened is opened and opened.end(len(data), is_synced=is_synced)
+                if is_kept:
                     file.size += len(data)
                     file.messages += messages
-                    is_kept = True
-            finally:  # also if it is interrupted: then it is written once more
-                ended(is_kept)
+            ended(is_kept)
 
         return file.size < _FILE_BYTES and opened.begin(data, sync, end)
 
