@@ -1,14 +1,17 @@
 """Group commit: every append ends, what was acknowledged is on the disk, what failed is told."""
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pairbus.plumbing import group_commit
 from pairbus.plumbing.group_commit import GroupCommit, WriteHere
 from pairbus.plumbing.serial_thread import SerialThread
 from tests.examples import examples
@@ -388,3 +391,30 @@ async def test_who_is_interrupted_as_the_next_write_begins_leaves_nobody_waiting
         thread.step()
     await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
     assert disk.items == [0, 1]
+
+
+@pytest.mark.parametrize("is_here", [False, True])
+async def test_who_is_interrupted_while_many_are_told_leaves_none_of_them_waiting(
+    monkeypatch: pytest.MonkeyPatch, is_here: bool
+) -> None:
+    disk, thread = Disk(), SteppedThread()
+    here = HereDisk(disk)
+    here.is_able = is_here
+    commit: GroupCommit[int] = GroupCommit(disk.write, thread=thread, here=WriteHere(here.begin, here.wait))
+    end, count = group_commit._Waiter.end, itertools.count()
+
+    def interrupted(waiter: Any, error: BaseException | None) -> None:
+        if next(count) == 1:
+            raise KeyError("of another thread")
+        end(waiter, error)
+
+    monkeypatch.setattr(group_commit._Waiter, "end", interrupted)
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_exception_handler", lambda context: None)
+    tasks = [asyncio.create_task(commit.append([number])) for number in range(4)]
+    for _ in range(3):
+        await asyncio.sleep(0)
+        with suppress(KeyError):
+            here.end(is_kept=True)
+        thread.step()
+    await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
+    assert disk.items == [0, 1, 2, 3]

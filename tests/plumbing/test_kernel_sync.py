@@ -218,9 +218,19 @@ async def test_whoever_waits_goes_on_when_it_has_been_told(file: int) -> None:
     sync.leave_loop()
 
 
-@pytest.mark.parametrize("moment", ["setup", "submit", "submitted", "events", "answered", "told"])
+@pytest.mark.parametrize(
+    ("moment", "interruption"),
+    [
+        *((moment, KeyboardInterrupt) for moment in ("setup", "submit", "submitted")),
+        *(
+            (moment, error)
+            for moment in ("events", "answered", "told")
+            for error in (KeyboardInterrupt, KeyError)
+        ),
+    ],
+)
 def test_one_who_is_interrupted_leaves_nobody_waiting(
-    file: int, monkeypatch: pytest.MonkeyPatch, moment: str
+    file: int, monkeypatch: pytest.MonkeyPatch, moment: str, interruption: type[BaseException]
 ) -> None:
     """The end of what has begun is told once; nobody waits for what has not; and the next one has its own."""
     if not CAN:
@@ -235,7 +245,7 @@ def test_one_who_is_interrupted_leaves_nobody_waiting(
         is_over.append(True)
         if moment in names:
             ask(self, number, *given, is_long=is_long)
-        raise KeyboardInterrupt
+        raise interruption
 
     async def begin(name: str) -> bool:
         os.write(file, b"data")
@@ -244,7 +254,7 @@ def test_one_who_is_interrupted_leaves_nobody_waiting(
     def tell(name: str, is_kept: bool) -> None:
         if moment == "told" and not is_over:
             is_over.append(True)
-            raise KeyboardInterrupt
+            raise interruption
         told.append(f"{name} {is_kept}")
 
     monkeypatch.setattr(kernel_sync._Kernel, "ask", interrupted)
@@ -252,7 +262,7 @@ def test_one_who_is_interrupted_leaves_nobody_waiting(
     try:
         has_begun = loop.run_until_complete(begin("first"))
         loop.run_until_complete(hear())
-    except KeyboardInterrupt:
+    except interruption:
         if has_begun:
             loop.run_until_complete(hear())
     assert is_over

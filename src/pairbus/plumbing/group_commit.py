@@ -18,7 +18,8 @@
    loop may be closed before it ends: then the next append has the thread wait for it.
 10. What was queued before other work of the thread was posted is written before that is done, also while a
    write is under way here: who closes the files, say, comes after all that is to be written to those.
-11. An interruption (Ctrl-C) is raised in whatever code of the loop it meets. No append waits for ever then.
+11. An interruption (Ctrl-C, or what another thread raises in ours, of any class) is raised in whatever code
+   of the loop it meets. No append waits for ever then.
 """
 
 import asyncio
@@ -129,22 +130,18 @@ class GroupCommit(Generic[T]):
         with self._lock:
             taken, self._waiting, self._away = self._waiting, [], loop
             self._begun = taken
-        items, has_begun = [item for waiter in taken for item in waiter.items], False
-        try:
-            has_begun = here.begin(items, partial(self._end_here, taken, loop))
-        except Exception:
-            self._put_back(taken)
-            raise
-        if not has_begun:
-            self._put_back(taken)
-        return has_begun
+        items = [item for waiter in taken for item in waiter.items]
+        if here.begin(items, partial(self._end_here, taken, loop)):
+            return True
+        self._put_back(taken)
+        return False
 
     def _take_over(self, here: WriteHere[T]) -> None:
         """Rule 10. On the thread, before the first work that was posted while it was lent."""
         self._is_taken_over = True
         here.wait()
         self._is_taken_over = False
-        if self._begun is not None:  # whoever was beginning it was interrupted, and it has not begun
+        if self._begun is not None:  # to begin it has failed, or was interrupted
             self._put_back(self._begun)
             self._thread.give_back()
         self._write_waiting()
@@ -231,6 +228,18 @@ class GroupCommit(Generic[T]):
             if self._ended is not None:
                 self._ended([item for waiter in waiters for item in waiter.items], error)
         finally:
+            self._release(waiters, error, waiters[0].loop)
+
+    def _release(
+        self,
+        waiters: deque[_Waiter[T]],
+        error: BaseException | None,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        try:
             for waiter in waiters:
                 waiter.end(error)
-            wake_all(waiters, waiters[0].loop)
+            wake_all(waiters, loop)
+        finally:
+            if waiters:  # rule 11: else all have been woken, or will be
+                loop.call_soon(self._release, waiters, error, loop)

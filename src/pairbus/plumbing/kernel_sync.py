@@ -12,7 +12,8 @@ that we use has these calls, so they are made here, through `ctypes`.
 3. The end is told once: on the loop; or on a thread, to whoever has come there to `wait` for it. That needs
    no loop, so also the end of a sync whose loop has been closed is told. When `wait` returns, it has been.
 4. Who is interrupted leaves nobody waiting: a sync that was being begun has begun, or nobody hears of it; an
-   end that was being heard of, or told, is told in the next turn, perhaps once more.
+   end that was being heard of, or told, is told in the next turn, perhaps once more. So is one that
+   whoever is told fails at, and no third time.
 5. A process that has been forked has none of this. There the kernel refuses, and rule 2 holds.
 """
 
@@ -104,6 +105,8 @@ class KernelSync:
         self._lock = threading.RLock()
         self._ended: Ended | None = None
         self._is_awaited = False
+        # Whether whoever told the last end was interrupted, or has failed.
+        self._is_in_trouble = False
 
     @property
     def is_able(self) -> bool:
@@ -177,11 +180,12 @@ class KernelSync:
             self._tell_here()
         except BlockingIOError:
             return
-        except Exception:
-            raise
         except BaseException:
-            os.eventfd_write(self._eventfd, 1)  # rule 4
+            if not self._is_in_trouble:
+                self._is_in_trouble = True
+                os.eventfd_write(self._eventfd, 1)  # rule 4
             raise
+        self._is_in_trouble = False
 
     def _tell_here(self) -> None:
         with self._lock:
@@ -193,10 +197,9 @@ class KernelSync:
             ended, self._ended = self._ended, None
             try:
                 ended(is_kept)
-            except Exception:
-                raise
             except BaseException:
-                self._ended = self._ended or ended  # rule 4, unless the next one is under way already
+                if not self._is_in_trouble:  # for the second time
+                    self._ended = self._ended or ended  # rule 4, unless the next one is under way already
                 raise
 
     def _take_answer(self, *, is_long: bool) -> bool | None:

@@ -74,22 +74,17 @@ class SerialThread:
 
     def lend(self, begin: Callable[[], bool], wait: Callable[[], None]) -> bool:
         """The same for what is not over when `begin` returns: it is under way until `give_back`. Whatever is
-        posted before that is done after `wait`, which is called on the thread and never raises. If `begin` is
-        interrupted, nobody knows whether it is under way: `wait` finds out, and gives back what is not.
+        posted before that is done after `wait`, which is called on the thread and never raises. If `begin`
+        raises, nobody knows whether it is under way: `wait` finds out, and gives back what is not.
         """
         with self._lock:
             if self._pending:
                 return False
             self._pending, self._wait = 1, wait
-            has_begun = False
-            try:
-                has_begun = begin()
-            except Exception:
-                self.give_back()
-                raise
-            if not has_begun:
-                self.give_back()
-            return has_begun
+            if begin():
+                return True
+            self.give_back()
+            return False
 
     def give_back(self) -> None:
         """What was begun has ended; from any thread."""
