@@ -153,8 +153,9 @@ async def test_a_failure_is_told(file: int, monkeypatch: pytest.MonkeyPatch, ans
         waiting = threading.Thread(target=sync.wait)
         waiting.start()
         waiting.join(PATIENCE)
-    assert told == [False] * has_begun
-    await asyncio.to_thread(sync.end)
+        assert told == [False] * has_begun
+        assert sync.is_able == (CAN and answer is not None), "who cannot be asked once is not asked again"
+        await asyncio.to_thread(sync.end)  # which is told of nothing that the kernel refuses
     sync.leave_loop()
 
 

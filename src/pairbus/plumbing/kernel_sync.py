@@ -25,6 +25,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from struct import Struct
 from typing import NamedTuple
@@ -151,7 +152,8 @@ class KernelSync:
         self._is_able = False
         kernel, queue, self._queue = self._kernel, self._queue, None
         if kernel is not None and queue is not None:
-            kernel.ask(kernel.numbers.destroy, queue, is_long=True)
+            with suppress(OSError):  # the process gives it back as well, when it ends
+                kernel.ask(kernel.numbers.destroy, queue, is_long=True)
 
     def leave_loop(self) -> None:
         """Have the loop wait for nothing more; on the loop."""
@@ -227,7 +229,8 @@ class KernelSync:
             except InterruptedError:
                 continue
             except OSError as error:
-                log.warning("nobody knows how a sync has ended: %s", error)
+                self._is_able = False
+                log.warning("nobody knows how a sync has ended, so a thread syncs from now on: %s", error)
                 return False
             if not found:
                 return None
