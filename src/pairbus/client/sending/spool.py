@@ -319,7 +319,8 @@ class Spool:
 
     def _begin(self, entries: list[_Entry], ended: Ended) -> bool:
         """Write these here, where they are of one line and a file has room for them on the disk, and have the
-        kernel sync them. A disk that hangs does so in a sync first, and is not quick then.
+        kernel sync them. A disk that hangs does so in a sync first, and is not quick then. A file system that
+        is frozen keeps the write itself: docs/promises.md says so.
         """
         key, began = entries[0].key, self._clock.monotonic()
         is_due = began - self._looked_at > _LOOK_EVERY
