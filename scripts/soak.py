@@ -134,6 +134,9 @@ FORMS = (
         times=3,
     ),
     Form(
+        "stalls", "every test, 2 times", ("scripts/stalls.py", "--seed", "{seed}", "-q", "-n", "6"), times=2
+    ),
+    Form(
         "syphon",
         "100,000 messages",
         tests("tests/spark"),

@@ -123,7 +123,7 @@ async def test_a_silent_peer_times_out() -> None:
 
 async def test_a_peer_that_is_no_service_bus_counts_as_an_outage() -> None:
     async with _serving(_talk_http) as port:
-        failure = await _fail(port, timeout=1)
+        failure = await _fail(port)
     assert classify(failure) in (FailureKind.UNRECOGNISED, FailureKind.CONNECTION)
 
 

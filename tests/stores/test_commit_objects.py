@@ -238,7 +238,7 @@ async def test_an_answer_that_is_lost_loses_no_receipt_and_doubles_none(
 async def test_a_store_out_of_reach_takes_no_receipt_and_says_so(
     line: TcpProxy, shaky: StoreUri, fault: str
 ) -> None:
-    store = ObjectStore(shaky, deadline=1.0)
+    store = ObjectStore(shaky, deadline=5.0)  # also of what succeeds
     store.put("receipts-x.jsonl", b"{}\n")  # the line is open
     setattr(line, fault, True)
     with pytest.raises(RecordStoreError, match="cannot put receipts-1"):
