@@ -89,9 +89,7 @@ async def test_a_drain_ends_with_what_a_silent_primary_does_not_take(bench: Benc
         summary = await running
     assert summary.moved + summary.waiting == len(NAMES)
     assert summary.waiting > 0
-    if (
-        summary.queue_errors
-    ):  # the machine stood still, and so the secondary seemed silent too
+    if summary.queue_errors:  # the machine stood still, and so the secondary seemed silent too
         await eventually(lambda: not bench.locked(queue), what="locks that end by themselves")
     assert bench.locked(queue) == 0, "all that was in hand is put aside"
     bench.primary.faults.clear()
