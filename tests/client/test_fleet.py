@@ -143,7 +143,7 @@ async def test_a_lonely_client_pings_as_it_always_did(broker: Broker) -> None:
 async def test_a_prober_that_dies_is_replaced(broker: Broker) -> None:
     async with fleet(broker, 3) as clients:
         await begin_outage(broker, clients)
-        await eventually(lambda: roles(clients)["listener"] >= 2)
+        await eventually(lambda: roles(clients)["listener"] >= 2 and roles(clients)["prober"])
         (first, *_) = [one for one in clients if roles([one])["prober"]]
         await first.close()
         left = [one for one in clients if one is not first]

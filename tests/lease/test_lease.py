@@ -24,7 +24,7 @@ from pairbus.pump.amqp_transport import AmqpTransport
 from pairbus.pump.pair import PumpPair
 from pairbus.wire.errors import TransportError
 from pairbus.wire.meter import Meter
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 QUEUE = lease_queue_name("contoso")
 # The shortest that a lock may last.
@@ -47,7 +47,8 @@ class Rival:
     times: list[tuple[float, bool]] = field(default_factory=list)
     words: list[str | None] = field(default_factory=list)
     recorder: OperationSums = field(default_factory=lambda: OperationSums(role="lease"))
-    timeout: float = 2.0
+    # Also that of answers which come: a machine that stands still is no outage.
+    timeout: float = PATIENCE
 
     def open(self) -> AmqpTransport:
         sides = [self.broker[one].connection_string for one in ("contoso", "contoso-dr")]
@@ -82,6 +83,7 @@ def overlap(one: Rival, other: Rival) -> bool:
 
 
 async def test_one_has_it_and_the_other_gets_it_when_it_is_given_back(broker: Broker) -> None:
+    hold_for_long(broker)
     first, second = Rival(broker, "first"), Rival(broker, "second")
     async with second.asking() as waiting:
         await eventually(lambda: waiting.state == "held")
@@ -93,6 +95,7 @@ async def test_one_has_it_and_the_other_gets_it_when_it_is_given_back(broker: Br
 
 
 async def test_the_holder_is_named_and_leaves_nothing_behind(broker: Broker) -> None:
+    hold_for_long(broker)
     first, second = Rival(broker, "first"), Rival(broker, "second")
     looking = first.open()
     async with first.asking() as lease:
@@ -127,7 +130,7 @@ async def test_it_is_renewed_and_all_of_it_is_in_the_ledger(broker: Broker) -> N
 
 
 async def test_a_holder_that_is_cut_off_is_told_before_another_has_it(broker: Broker) -> None:
-    first, second = Rival(broker, "first"), Rival(broker, "second")
+    first, second = Rival(broker, "first", timeout=2.0), Rival(broker, "second")
     async with first.asking() as lease:
         await eventually(lambda: lease.state == "held")
         broker["contoso-dr"].faults.set("blackhole")  # nothing of it is read any more

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from pairbus.broker.counters import OperationKind
+from pairbus.clock import ManualClock
 from pairbus.pump.amqp_transport import AmqpSource
 from pairbus.pump.lanes import Lanes
 from pairbus.pump.options import PumpOptions
@@ -16,7 +17,7 @@ from pairbus.pump.rate import Room
 from pairbus.pump.summary import PumpSummary
 from tests.waiting import PATIENCE, eventually
 
-from .bench import Bench, backlog, envelope
+from .bench import Bench, backlog, envelope, opened
 
 
 async def test_a_stop_in_the_middle_leaves_nothing_locked_and_sends_nothing_twice(bench: Bench) -> None:
@@ -56,9 +57,15 @@ async def test_a_stop_in_the_middle_leaves_nothing_locked_and_sends_nothing_twic
             assert mine == sorted(mine)
 
 
-async def test_killed_between_send_and_complete(bench: Bench) -> None:
+async def test_killed_between_send_and_complete() -> None:
     """What was sent and not completed comes again; only that is twice, receipts cover all, order holds."""
-    (queue,) = bench.create("orders", lock=1.0)
+    clock = ManualClock(time.time())  # no lock ends before the process has died
+    with opened(clock=clock) as bench:
+        await check_a_kill(bench, clock)
+
+
+async def check_a_kill(bench: Bench, clock: ManualClock) -> None:
+    (queue,) = bench.create("orders", lock=60.0)
     names = [f"{number:04}" for number in range(600)]
     bench.load(queue, [envelope("orders", name, session=f"s{int(name) % 3}") for name in names])
     pump = bench.pump([queue], drain=False, max_rate=2000.0)
@@ -89,6 +96,8 @@ async def test_killed_between_send_and_complete(bench: Bench) -> None:
     left = set(bench.ids(queue, on=bench.secondary))
     unsure = set(sent_before) & left
     assert unsure, "nothing was between send and complete"
+    clock.advance(61.0)
+    bench.broker.tick()
     summary = await bench.drain([queue])
     assert summary.moved == len(left)
     arrived = bench.ids("orders")
@@ -102,17 +111,23 @@ async def test_killed_between_send_and_complete(bench: Bench) -> None:
     assert unsure <= doubtful <= left
 
 
-async def test_newer_messages_wait_for_those_that_a_dead_pump_has_locked(bench: Bench) -> None:
+async def test_newer_messages_wait_for_those_that_a_dead_pump_has_locked() -> None:
     """I5 after a crash: locks of the dead hide older messages of a session, which must still go first."""
-    (queue,) = bench.create("orders", lock=1.5)
-    bench.load(queue, [envelope("orders", f"a{number}", session="s") for number in range(5)])
-    bench.load(queue, [envelope("orders", "free", session="other")])
-    bench.hold(queue, 3)
-    summary = await bench.drain([queue])
-    assert summary.moved == 6
-    names = bench.ids("orders")
-    assert [name for name in names if name != "free"] == [f"a{number}" for number in range(5)]
-    assert names[0] == "free", "another session need not wait"
+    clock = ManualClock(time.time())
+    with opened(clock=clock) as bench:
+        (queue,) = bench.create("orders")
+        bench.load(queue, [envelope("orders", f"a{number}", session="s") for number in range(5)])
+        bench.load(queue, [envelope("orders", "free", session="other")])
+        with bench.short_locks(queue):
+            bench.hold(queue, 3)
+        draining = asyncio.create_task(bench.drain([queue]))
+        await eventually(lambda: bench.ids("orders"))
+        assert bench.ids("orders") == ["free"], "another session need not wait"
+        clock.advance(1.0)
+        bench.broker.tick()
+        summary = await draining
+        assert summary.moved == 6
+        assert bench.ids("orders") == ["free", *(f"a{number}" for number in range(5))]
 
 
 async def test_messages_that_a_dead_pump_put_aside_are_found(bench: Bench) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from pairbus.pump.amqp_transport import AmqpSource
+from pairbus.pump.amqp_transport import AmqpSource, AmqpTransport
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pump import Pump, open_transport
 from pairbus.pump.transport import Unit
@@ -136,6 +136,8 @@ async def test_all_who_wait_for_a_silent_entity_wait_for_one_deadline(bench: Ben
     (again,) = await end.send([unit])
     assert again is not first, "who comes later tries anew"
     bench.primary.faults.clear()
+    assert isinstance(transport, AmqpTransport)
+    transport.timeout = PATIENCE  # who is answered has all the time it takes
     assert await end.send([unit]) == [None]
     await transport.close()
 

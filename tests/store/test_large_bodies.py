@@ -1,8 +1,10 @@
 """Large messages on the disk: written and read bit by bit, and whatever touches one is done on the thread."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -31,7 +33,7 @@ from pairbus.broker.store.salvage import salvage_store
 from pairbus.broker.store.sqlite import SqliteStore
 from tests.broker.raw import RawClient
 from tests.engine.samples import START, message
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 from .files import store_path
 from .test_neighbours import SlowStore
@@ -209,15 +211,23 @@ def test_no_more_comes_in_than_may_wait_for_a_disk(
     namespace, store = broker._hosts["contoso"], SlowStore.made["contoso"]
     sender = client.attach("orders", sends=True)
     client.send(sender, encode_data(b"first"))
-    client.socket.settimeout(0.5)
+    client.socket.settimeout(PATIENCE)
+    is_over = Event()
 
     def send_on() -> None:
         for number in range(1000):
+            if is_over.is_set():
+                return
             sender.send(encode_data(bytes(100_000)), tag=b"%d" % number)
             client.flush()
 
-    with store.standing():
-        with pytest.raises(TimeoutError):
-            send_on()
-        wait_until(lambda: namespace.uncommitted > LARGE_BODY)
-        assert namespace.uncommitted < 3 * LARGE_BODY
+    with ThreadPoolExecutor(1) as pool, store.standing():
+        sending = pool.submit(send_on)
+        try:
+            wait_until(lambda: namespace.uncommitted > LARGE_BODY)
+            with pytest.raises(TimeoutError):
+                sending.result(0.5)
+            assert namespace.uncommitted < 3 * LARGE_BODY
+        finally:
+            is_over.set()
+    sending.result()
