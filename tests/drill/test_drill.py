@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusClient
+from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage
 
 from pairbus.broker.faults.plan import FaultStep
 from pairbus.drill.picture import Display
@@ -137,11 +137,12 @@ at = 1
 namespace = "primary"
 kind = "refuse"
 for = 6
+# For longer than the machine may stand still: something is sent meanwhile.
 [[fault]]
 at = 2.5
 namespace = "secondary"
 kind = "refuse"
-for = 2
+for = 3
 [expect]
 failover = ["orders"]
 spool = true
@@ -192,15 +193,16 @@ class Thief(Display):
 
 def steal(stage: DrillStage) -> str:
     with ServiceBusClient.from_connection_string(stage.secondary.connection_string) as client:
-        for queue in stage.backlog_queues:
+        for queue in filter(stage.secondary.message_count, stage.backlog_queues):
+            messages, count = list[ServiceBusReceivedMessage](), stage.secondary.message_count(queue)
             with client.get_queue_receiver(queue) as receiver:
-                messages = receiver.receive_messages(max_message_count=500, max_wait_time=1)
-                if messages:
-                    # None of the first, which may have reached the primary before their answer was cut off.
-                    receiver.complete_message(messages[-1])
-                    for message in messages[:-1]:
-                        receiver.abandon_message(message)
-                    return str(messages[-1].message_id)
+                while len(messages) < count:
+                    messages += receiver.receive_messages(max_message_count=count, max_wait_time=PATIENCE)
+                # None of the first, which may have reached the primary before their answer was cut off.
+                receiver.complete_message(messages[-1])
+                for message in messages[:-1]:
+                    receiver.abandon_message(message)
+                return str(messages[-1].message_id)
     raise AssertionError("there was nothing to steal")
 
 
@@ -289,7 +291,7 @@ ORDERS = f"""
 title = "Orders are down"
 send_for = 6
 [options]
-failover_interval = 2
+failover_interval = 1
 backlog_queue_count = 4
 [[entity]]
 path = "orders"
@@ -304,13 +306,13 @@ failover = ["orders"]
 {PATIENT}"""
 
 
-# For a while no namespace takes a message.
+# For a while no namespace takes a message, and for longer than the machine may stand still.
 ORDERS_BOTH_DOWN = f"""{ORDERS.replace("send_for = 6", "send_for = 10").replace("for = 4", "for = 8")}
 [[fault]]
-at = 5
+at = 4
 namespace = "secondary"
 kind = "refuse"
-for = 2
+for = 3.5
 """
 
 
@@ -328,9 +330,13 @@ def drill_example(example: Path, scenario: str, at: Path) -> dict[str, Any]:
 @pytest.mark.timeout(120)  # an interpreter more, and the ten seconds of a drill
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_an_application_is_drilled_by_what_it_says(tmp_path: Path, example: Path) -> None:
-    (orders,) = drill_example(example, ORDERS, tmp_path)["entities"]
+    result = drill_example(example, ORDERS, tmp_path)
+    (orders,) = result["entities"]
     assert orders["to_backlog"] > 0
-    assert orders["failovers"] == 1
+    away = [span["reason"] for span in result["states"] if span["state"] == EntityState.FAILED_OVER.value]
+    assert orders["failovers"] == len(away) > 0
+    # Of those but one the drill itself has kept the application waiting, on a machine that stood still.
+    assert sum("sends stay unanswered" not in reason for reason in away) <= 1
 
 
 @pytest.mark.timeout(120)  # as above
