@@ -488,8 +488,8 @@ def test_an_import_waits_where_the_namespace_is_throttled(
     here: tuple[str, str], tmp_path: Path, contoso: NamespaceHandle
 ) -> None:
     file = write_export(tmp_path, here, 3)
-    contoso.faults.set("busy", duration=1.0)
     began = time.monotonic()
+    contoso.faults.set("busy", duration=1.0)
     assert done("import", "orders", "--file", str(file), *here)["imported"] == 3
     assert time.monotonic() - began >= 1.0
 

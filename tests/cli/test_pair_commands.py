@@ -232,7 +232,7 @@ def test_json_lines_of_a_file_keep_their_fields_and_batches_their_sessions(sent:
 
     def received(session: str) -> list[ServiceBusReceivedMessage]:
         with client.get_queue_receiver("sessions", session_id=session) as receiver:
-            return receiver.receive_messages(max_message_count=3, max_wait_time=5)
+            return receiver.peek_messages(max_message_count=3)  # a receive gives what has come so far
 
     with ServiceBusClient.from_connection_string(sent.healthy.variables()["PRIMARY"]) as client:
         (first,) = received("a")

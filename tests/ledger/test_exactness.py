@@ -27,10 +27,11 @@ from pairbus.pump.pair import PumpPair
 from pairbus.pump.pump import Pump
 from tests.client.scene import BACKLOG, TRANSPORT, Scene, eventually, text
 
-# In the time of the hurried loop; an attempt has two of our seconds, which a busy machine must not take.
+# In the time of the hurried loop; an attempt has three of our seconds, which a busy machine must not take.
 QUICK: dict[str, Any] = {
     "failover_interval": 100.0,
     "send_timeout": 100.0,
+    "ping_timeout": 100.0,
     "ping_primary_interval": 25.0,
     "on_suspect": "raise",
     "share_pings": False,  # a fleet has a writer of its own

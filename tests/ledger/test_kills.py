@@ -96,9 +96,17 @@ def test_a_process_that_is_killed_loses_its_open_interval_at_most(
     primary, secondary = pair["contoso"], pair["contoso-dr"]
     strings = (primary.connection_string, secondary.connection_string)
     arguments = (*strings, str(tmp_path), *BACKLOG[:1])
+
+    def has_heard(count: int) -> bool:
+        """Whether it knows that so many were taken: a pump then completes them, a client sends another."""
+        if role == "pump":
+            return secondary.count(OperationKind.COMPLETE) >= count
+        return primary.count(OperationKind.SEND) > count
+
     with killed_at_end(subprocess.Popen([sys.executable, "-c", script, *arguments])) as victim:
         wait_until(lambda: sent(written(tmp_path)) > 0)
         before = primary.count(OperationKind.SEND)
+        wait_until(lambda: has_heard(before))
         # All that was done before this has been written by a whole interval that came after it.
         marks = len(written(tmp_path).writers)
         wait_until(lambda: len(written(tmp_path).writers) >= marks + 2)
