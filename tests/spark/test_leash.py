@@ -44,8 +44,8 @@ from .bus import until as until_now
 
 COUNTS = {"moved": 3, "dead_lettered": 1, "waiting": 2, "bytes": 300, "unknown": 0}
 NOBODY = LeashAddress("127.0.0.1", 9, "x")
-# Long enough for a busy machine, short enough to wait for it.
-STALE = 2.5
+# Longer than a machine may stand still, short enough to wait for it.
+STALE = 5.0
 MakeLeash = Callable[..., Leash]
 
 
@@ -256,9 +256,9 @@ async def test_without_a_heartbeat_the_leash_is_cut(tmp_path: Path) -> None:
     with FileLeash([tmp_path]) as leash:
         leash.queues = [ServedQueue(0, "a")]
         tether = await FileTether.connect(
-            leash.place, [tmp_path], pump=PumpSeen(0, 1, 7, "here", 1), timed=False, stale=1.0
+            leash.place, [tmp_path], pump=PumpSeen(0, 1, 7, "here", 1), timed=False, stale=STALE
         )
-        planner = FilePlannerTether(leash.place, stale=1.0)
+        planner = FilePlannerTether(leash.place, stale=STALE)
         await until(lambda: planner.next_epoch() == leash.queues)
         order = read_document(directory_of(leash) / ORDER_FILE)
         assert order is not None
@@ -429,7 +429,6 @@ def test_whoever_asks_while_a_leash_is_let_go_is_answered_on_its_loop(
 
 
 def test_a_leash_that_stands_still_holds_up_no_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leash_module, "_DEADLINE", 0.05)
     stands, goes_on = threading.Event(), threading.Event()
 
     def stand_still() -> None:
@@ -440,6 +439,7 @@ def test_a_leash_that_stands_still_holds_up_no_lease(tmp_path: Path, monkeypatch
         assert leash._portal is not None
         leash._portal.post(stand_still)
         assert stands.wait(PATIENCE)
+        monkeypatch.setattr(leash_module, "_DEADLINE", 0.05)
         leash.bar("waiting: the lease is taken")
         monkeypatch.undo()
         goes_on.set()

@@ -19,6 +19,7 @@ from pairbus.spark.source.error_table import ErrorTable
 from pairbus.spark.source.options import SourceSettings
 from pairbus.spark.source.writer import RowSender
 from pairbus.wire.errors import CONNECTION_LOST, SUSPECTED, TransportError
+from tests.waiting import PATIENCE
 
 BUSY = TransportError(conditions.SERVER_BUSY, "Please wait 0.001 seconds and try again.")
 DOWN = TransportError(CONNECTION_LOST, "the line is down")
@@ -50,7 +51,7 @@ class Outlet:
 
 
 async def send(
-    outlet: Outlet, rows: list[dict[str, Any]], *, errors: str | None = None, timeout: str = "5"
+    outlet: Outlet, rows: list[dict[str, Any]], *, errors: str | None = None, timeout: str = f"{PATIENCE}"
 ) -> ErrorTable:
     options = {"connectionStringEnv": "CONTOSO", "timeout": timeout}
     table = ErrorTable(errors)
