@@ -68,11 +68,15 @@ async def test_an_outage_from_beginning_to_end(broker: Broker, tmp_path: Path) -
         status, _ = await visitor.do(action="fault", namespace="contoso", kind="refuse", entity="orders")
         assert status == 200
         await send(client, "orders", ["o2", "o3"])
+        away = {"orders": "failed_over", "payments": "healthy"}
         state = await seen(
             visitor,
-            lambda one: waiting(one) == {"orders": 2} and pair_of(one)["backlog"]["active"] == 2,
+            lambda one: (
+                waiting(one) == {"orders": 2}
+                and pair_of(one)["backlog"]["active"] == 2
+                and states(one) == away
+            ),
         )
-        assert states(state) == {"orders": "failed_over", "payments": "healthy"}
         assert state["headline"]["level"] == "warn"
         assert [one["alert"] for one in state["headline"]["said"]] == ["EntityFailedOver"]
         assert (await seen(visitor, lambda one: one["broker"]["namespaces"][0]["faults"]))["broker"][
