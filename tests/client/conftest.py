@@ -12,7 +12,7 @@ from pairbus.testing import ManualTimers
 from tests.hurry import PACE, HurriedLoop
 from tests.waiting import PATIENCE
 
-from .scene import Scene
+from .scene import LeapingClock, Scene
 
 
 def pytest_asyncio_loop_factories(
@@ -34,7 +34,7 @@ def patience_with_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def broker(certificate: tuple[Path, Path]) -> Iterator[Broker]:
-    with Broker({"contoso": 0, "contoso-dr": 0}, certificate=certificate) as broker:
+    with Broker({"contoso": 0, "contoso-dr": 0}, clock=LeapingClock(), certificate=certificate) as broker:
         yield broker
 
 

@@ -13,18 +13,43 @@ from pairbus.broker import Broker
 from pairbus.broker.engine.message import StoredMessage
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.client.observers.observer import Observer, Sending
+from pairbus.clock import SystemClock
 from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
 from pairbus.pairing.headroom import HeadroomNotice
 from pairbus.testing import ManualTimers
 from tests.waiting import eventually
 
-__all__ = ["BACKLOG", "TRANSPORT", "Diary", "Scene", "eventually", "sending_method", "text"]
+__all__ = [
+    "BACKLOG",
+    "HELD_BACK",
+    "TRANSPORT",
+    "Diary",
+    "LeapingClock",
+    "Scene",
+    "eventually",
+    "sending_method",
+    "text",
+]
 
 BACKLOG = tuple(f"contoso/x-servicebus-transfer/{index}" for index in range(3))
 
 T = TypeVar("T")
 #: What sends in the tests of this directory, in the long form each of them once more by our own AMQP.
 TRANSPORT = os.environ.get("PAIRBUS_CLIENT_TRANSPORT", "sdk")
+#: For a `delay` that ends when the test says so, however late it looks: see `Scene.give_answers`.
+HELD_BACK = 600.0
+
+
+class LeapingClock(SystemClock):
+    """The clock of the machine, for namespaces, until a test has it leap ahead."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead
 
 
 class Diary(Observer):
@@ -135,6 +160,15 @@ class Scene:
             if not any(map(_is_calling, self._clients)):
                 return
             await asyncio.sleep(pause * getattr(asyncio.get_running_loop(), "pace", 1.0))
+
+    def give_answers(self) -> None:
+        """Let all answers go that are held back, on either side, and hold back no more."""
+        clock = self.broker._clock
+        assert isinstance(clock, LeapingClock)
+        for side in (self.primary, self.secondary):
+            side.faults.clear()
+        clock.ahead += HELD_BACK
+        self.broker.tick()
 
     @staticmethod
     def milliseconds(when: datetime) -> int:

@@ -12,7 +12,7 @@ from pairbus.options import EntityState
 from pairbus.plumbing.files import hold_alone
 
 from .outage import in_an_outage
-from .scene import Scene, eventually, text
+from .scene import HELD_BACK, Scene, eventually, text
 
 
 async def test_a_closed_client_says_so(still: Scene) -> None:
@@ -67,10 +67,13 @@ async def test_closing_gives_a_send_under_way_a_moment_and_refuses_those_that_wa
     client = still.client(transport="sdk")  # by our own AMQP nobody would wait
     sender = client.get_queue_sender("orders")
     await sender.send_messages(text("1"))
-    still.primary.faults.set("delay", seconds=0.02)  # much less than the grace, in the hurried loop as well
+    still.primary.faults.set("delay", seconds=HELD_BACK)
     sends = [still.begin(sender.send_messages(text(f"{number}"))) for number in range(2, 6)]
     await still.on_the_wire()
-    await client.close()
+    closing = still.begin(client.close())
+    await eventually(lambda: all(send.done() for send in sends[1:]))
+    still.give_answers()
+    await closing
     outcomes = await asyncio.gather(*sends, return_exceptions=True)
     assert outcomes[0] is None
     assert {type(outcome) for outcome in outcomes[1:]} == {ClientClosedError}

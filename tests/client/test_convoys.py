@@ -18,7 +18,7 @@ from pairbus.client.sending.rounds import Convoy, Round
 from pairbus.client.sending.wrapping import WrappedMessage
 from pairbus.testing import ManualTimers
 
-from .scene import BACKLOG, TRANSPORT, Scene, eventually, sending_method, text
+from .scene import BACKLOG, HELD_BACK, TRANSPORT, Scene, eventually, sending_method, text
 
 NAMES = [f"{number:02d}" for number in range(12)]
 
@@ -191,10 +191,12 @@ async def test_who_is_cancelled_leaves_the_others_on_their_way(
     still: Scene, tmp_path: Path, gone: int
 ) -> None:
     line = await Line.form(still, state_dir=tmp_path)
-    line.strike("delay", seconds=0.5)
+    line.strike("delay", seconds=HELD_BACK)
     line.send(messages(["ahead", *NAMES]))
     await line.until_under_way()
     line.sends[1 + gone].cancel()
+    await asyncio.sleep(0)
+    still.give_answers()
     assert Counter(await line.ends()) == {"done": 12, "CancelledError": 1}
     found = still.backlog_ids()
     assert [name for name in found if name != NAMES[gone]] == [

@@ -27,7 +27,7 @@ from pairbus.wire.errors import CONNECTION_LOST
 from pairbus.wire.links import SenderLink
 from tests.waiting import PATIENCE
 
-from .scene import Scene, eventually, text
+from .scene import HELD_BACK, Scene, eventually, text
 
 BY_AMQP = SendAvailabilityOptions(backlog_queue_count=3, transport="amqp")
 
@@ -143,12 +143,12 @@ async def test_slashes_around_a_path_spoil_nothing_for_the_other_senders(
 async def test_calls_that_are_made_at_once_are_on_the_way_at_once_and_in_order(direct: DirectScene) -> None:
     sender = direct.sender()
     await sender.send_messages(text("first"))
-    direct.primary.faults.set("delay", seconds=0.1)
+    direct.primary.faults.set("delay", seconds=HELD_BACK)
     names = [f"{number:02}" for number in range(40)]
     sends = [direct.begin(sender.send_messages(text(name))) for name in names]
     link = sender._client.pair.entity("orders")._links[0]
     await eventually(lambda: len(link._callers) == 40)
-    direct.primary.faults.clear()
+    direct.give_answers()
     await asyncio.gather(*sends)
     assert direct.ids() == ["first", *names]
 
@@ -228,11 +228,12 @@ async def test_a_caller_that_is_cancelled_disturbs_no_other(direct: DirectScene)
     sender = direct.sender()
     await sender.send_messages(text("first"))
     held = sender._client.pair.entity("orders")._links[0]._sender
-    direct.primary.faults.set("delay", seconds=0.1)
+    direct.primary.faults.set("delay", seconds=HELD_BACK)
     sends = [direct.begin(sender.send_messages(text(f"{number}"))) for number in range(3)]
     await eventually(lambda: len(sender._client.pair.entity("orders")._links[0]._callers) == 3)
     sends[1].cancel()
-    direct.primary.faults.clear()
+    await asyncio.sleep(0)
+    direct.give_answers()
     outcomes = await asyncio.gather(*sends, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [type(None), asyncio.CancelledError, type(None)]
     assert sender._client.pair.entity("orders")._links[0]._sender is held

@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,7 +22,7 @@ from pairbus.broker import Broker
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.cli.pictures import draw_client
-from pairbus.client.hosted import transport
+from pairbus.client.hosted import syphon, transport
 from pairbus.client.hosted.syphon import HostedSyphon
 from pairbus.client.state.status_file import read_status_files
 from pairbus.clock import SystemClock
@@ -99,13 +100,18 @@ async def test_the_backlog_comes_home_by_itself_in_the_order_of_each_session(sce
         assert status.last_error is None
 
 
-async def test_closing_in_the_middle_of_a_drain_leaves_nothing_locked_and_nothing_twice(scene: Scene) -> None:
+async def test_closing_in_the_middle_of_a_drain_leaves_nothing_locked_and_nothing_twice(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with scene.client(send_timeout=PATIENT) as filling:
         names = await fill(filling, 3000)
-    client = scene.client(**HOSTING)
-    await client.start()
-    await eventually(lambda: scene.primary.message_count("orders") > 100, what="the drain")
-    await client.close()
+    given = syphon._pump_options
+    with monkeypatch.context() as pace:  # at which the drain takes a minute
+        pace.setattr(syphon, "_pump_options", lambda options: replace(given(options), max_rate=50.0))
+        client = scene.client(**HOSTING)
+        await client.start()
+        await eventually(lambda: scene.primary.message_count("orders") > 100, what="the drain")
+        await client.close()
     arrived, left = scene.ids(), scene.backlog()
     assert left, "the drain was over before the client closed"
     assert not [message for message in left if message.lock_token is not None]

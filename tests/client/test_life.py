@@ -24,7 +24,7 @@ from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
 from pairbus.pairing.errors import SamePairError
 from pairbus.testing import ManualTimers
 
-from .scene import BACKLOG, Scene, eventually, text
+from .scene import BACKLOG, HELD_BACK, Scene, eventually, text
 
 
 @pytest.fixture
@@ -130,11 +130,12 @@ async def test_a_process_that_was_stopped_listens_before_it_fails_over(
 ) -> None:
     sender = still.sender(failover_interval=60.0, send_timeout=20.0)
     await sender.send_messages(text("1"))
-    still.primary.faults.set("delay", seconds=1.0)
+    still.primary.faults.set("delay", seconds=HELD_BACK)
     sending = still.begin(sender.send_messages(text("2")))
     await still.on_the_wire()
     manual_timers._now += 600.0  # nothing of the client has run since
     await manual_timers.advance(0.0)
+    still.give_answers()
     await sending
     assert still.ids() == ["1", "2"]
     assert still.diary.changes == []

@@ -24,7 +24,7 @@ from pairbus.pairing.errors import MessageTooLargeForBacklog
 from pairbus.sdk.privates import LinkLimits
 from tests.examples import examples
 
-from .scene import BACKLOG, Scene, text
+from .scene import BACKLOG, HELD_BACK, Scene, text
 
 LIMIT = 262_144
 COMPRESSIBLE = b"0123456789abcdef"
@@ -93,11 +93,12 @@ async def test_the_largest_message_fits_the_primary_and_is_noticed_once(still: S
 async def test_the_headroom_is_that_of_what_was_sent_whatever_its_owner_made_of_it(still: Scene) -> None:
     sender = still.sender()
     await sender.send_messages(text("before"))
-    still.primary.faults.set("delay", seconds=0.2)
+    still.primary.faults.set("delay", seconds=HELD_BACK)
     large: Any = of_size(LIMIT)
     send = still.begin(sender.send_messages(large))
     await still.on_the_wire()
     large.application_properties = {"n": object()}  # which cannot be written
+    still.give_answers()
     await send
     assert [notice.size for notice in still.diary.notices] == [LIMIT]
 
