@@ -142,7 +142,7 @@ await check("fewer messages than asked for", async () => {
   const queue = await freshQueue();
   await send(queue, [{ body: 1 }, { body: 2 }]);
   return using(client.createReceiver(queue), async (receiver) => {
-    const received = await receiver.receiveMessages(10, { maxWaitTimeInMs: 300 });
+    const received = await receiver.receiveMessages(10, { maxWaitTimeInMs: 20_000 });
     for (const message of received) await receiver.completeMessage(message);
     return { bodies: bodies(received), left: (await peekAll(queue)).length };
   });

@@ -21,7 +21,7 @@ import {
 } from "./checks.js";
 
 const policies = JSON.parse(process.env.PAIRBUS_POLICIES);
-const soon = { maxWaitTimeInMs: 500 };
+const soon = { maxWaitTimeInMs: 20_000 };
 
 const receiveWith = (connection, ...address) =>
   using(connection.createReceiver(...address), (receiver) => refusal(() => receiver.receiveMessages(1, soon)));
@@ -167,7 +167,7 @@ await check("cancel what is not scheduled", async () =>
 
 await check("no session in time", async () => {
   const queue = await freshQueue({ requiresSession: true });
-  const hasty = new ServiceBusClient(connectionString, { retryOptions: { maxRetries: 0, timeoutInMs: 700 } });
+  const hasty = new ServiceBusClient(connectionString, { retryOptions: { maxRetries: 0, timeoutInMs: 4000 } });
   return using(hasty, () => refusal(() => hasty.acceptNextSession(queue)));
 });
 

@@ -210,7 +210,7 @@ await check("session of a queue without sessions", async () => {
 await check("receiver without a session", async () => {
   const queue = await freshSessions();
   return using(client.createReceiver(queue), (receiver) =>
-    refusal(() => receiver.receiveMessages(1, { maxWaitTimeInMs: 500 })),
+    refusal(() => receiver.receiveMessages(1, { maxWaitTimeInMs: 20_000 })),
   );
 });
 
