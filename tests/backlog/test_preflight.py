@@ -138,8 +138,8 @@ def reports() -> Iterator[dict[str, PreflightReport]]:
             scenes.with_full_backlog(),
             scenes.when_down("primary", "refuse", 10.0),
             scenes.when_down("secondary", "refuse", 10.0),
-            # Long enough for the side that answers, although so much happens at once, on a machine that stands
-            # still for a while.
+            # Long enough for the side that answers, although so much happens at once, and the machine may
+            # stand still for a while.
             scenes.when_down("primary", "silence", 7.0),
             scenes.when_down("secondary", "silence", 7.0),
         )
