@@ -4,9 +4,10 @@ import asyncio
 import io
 import itertools
 import json
+import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -53,12 +54,15 @@ from pairbus.cli.message_form import as_it_was_sent, describe_message, read_line
 from pairbus.errors import ConfigurationError
 from pairbus.pairing.envelope import ACCOUNTED
 from pairbus.plumbing.files import publish
+from pairbus.pump.amqp_transport import AmqpSource
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import Side
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import Unit
+from pairbus.sdk import sessions
 from tests.amqp.values import SCALARS, VALUES
 from tests.examples import examples
+from tests.waiting import PATIENCE
 
 from .process import call
 
@@ -276,6 +280,35 @@ def test_purge_takes_messages_in_every_state(
     assert done("purge", queue, "--dead-letter", "--yes", *here)["purged"] == 1
     assert done("purge", queue, "--yes", *here)["purged"] == 0
     assert contoso.message_count(queue) == 0
+
+
+@pytest.mark.parametrize("queue", ["orders", "sessions"])
+def test_purge_waits_for_a_namespace_that_stands_still(
+    queue: str, here: tuple[str, str], contoso: NamespaceHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        done("send", queue, "x", *(["--session", "s"] if queue == "sessions" else []), *here)
+    stands = threading.Event()
+
+    def stand_still(*_: object) -> None:
+        stands.set()
+        time.sleep(1.5)
+
+    async def late(act: Callable[..., Awaitable[Any]], *given: Any) -> Any:
+        if not stands.is_set():
+            if queue == "orders":
+                await given[0].attach()  # for which it is waited in any case
+            standing.start()
+            assert await asyncio.to_thread(stands.wait, PATIENCE)
+        return await act(*given)
+
+    standing = threading.Thread(target=contoso._run, args=(stand_still,))
+    place, name = (AmqpSource, "receive") if queue == "orders" else (sessions, "_purge")
+    act = getattr(place, name)
+    monkeypatch.setattr(place, name, lambda *given: late(act, *given))
+    assert done("purge", queue, "--yes", *here) == {"path": queue, "purged": 2, "left": 0}
+    standing.join(PATIENCE)
+    assert stands.is_set()
 
 
 def test_purge_of_a_session_leaves_the_others(here: tuple[str, str]) -> None:

@@ -37,8 +37,8 @@ from .message_form import as_it_was_sent
 from .namespaces import ChosenNamespace
 
 _AT_ONCE = 200
-# When nothing comes for so long there is nothing more.
-_WAIT = 1.0
+# When nothing comes for so long, what is left is not for us.
+_WAIT = 5.0
 # How often throttled messages are tried; each time the namespace says how long to wait.
 _MOST_ATTEMPTS = 30
 
@@ -121,6 +121,10 @@ class _Found:
     scheduled: set[int] = field(default_factory=set)
     by_session: dict[str, set[int]] = field(default_factory=dict)
 
+    def due(self, numbers: set[int]) -> set[int]:
+        """Those of them that a receiver is given."""
+        return numbers - self.deferred - self.scheduled
+
 
 async def count_messages(place: MessagePlace) -> int:
     """How many messages there are at a place."""
@@ -168,13 +172,15 @@ async def _look(transport: Transport, place: MessagePlace) -> _Found:
 
 async def _purge_plain(source: BacklogSource, found: _Found) -> bool:
     """Receive and complete; False if the entity gives messages by sessions alone."""
-    others = []
+    others, due = [], found.due(found.everything)
     try:
-        while deliveries := await source.receive(_AT_ONCE, _WAIT):
+        # Who knows of nothing that will come asks once all the same: it tells whether sessions are needed.
+        while deliveries := await source.receive(_AT_ONCE, _WAIT if due else 0.0):
             meant = [one for one in deliveries if _number(one.payload) in found.everything]
             others += [one for one in deliveries if one not in meant]
             await source.complete(meant)
-            if not meant:  # all that was there is gone, and the rest has come since
+            due -= {_number(one.payload) for one in meant}
+            if not (due and meant):  # all that was there is gone, and the rest has come since
                 break
     except TransportError as error:
         if error.condition == conditions.NOT_ALLOWED and found.by_session:
@@ -198,7 +204,8 @@ async def _purge_sessions(place: MessagePlace, found: _Found) -> None:
     async with place.namespace.signed_in() as side:
         for session, numbers in found.by_session.items():
             deferred = sorted(numbers & found.deferred)
-            await purge_session(side, place.path, session, numbers=numbers, deferred=deferred)
+            due = found.due(numbers)
+            await purge_session(side, place.path, session, numbers=numbers, deferred=deferred, due=due)
 
 
 async def _cancel(place: MessagePlace, numbers: list[int]) -> None:

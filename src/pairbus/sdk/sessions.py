@@ -11,33 +11,42 @@ from pairbus.errors import UnreachableError
 from .failures import describe
 from .side import SdkSide
 
-# When nothing comes for so long there is nothing more.
-_WAIT = 1.0
+# When nothing comes for so long, what is left is not for us.
+_WAIT = 5.0
 _AT_ONCE = 200
 
 
 async def purge_session(
-    side: SdkSide, path: str, session: str, *, numbers: Collection[int], deferred: Sequence[int]
+    side: SdkSide,
+    path: str,
+    session: str,
+    *,
+    numbers: Collection[int],
+    deferred: Sequence[int],
+    due: Collection[int],
 ) -> None:
-    """Complete these messages of one session, deferred ones too; what somebody else has locked stays."""
+    """Complete these messages of one session, deferred ones too, and wait for those that are due; what
+    somebody else has locked stays.
+    """
     async with side.make_client(retry_total=0) as client:
         try:
             async with _open(client, path, session) as receiver:
-                await _purge(receiver, numbers, deferred)
+                await _purge(receiver, numbers, deferred, set(due))
         except SessionCannotBeLockedError:
             return
         except ServiceBusError as error:
             raise UnreachableError(f"{path}: {describe(error).summary}") from None
 
 
-async def _purge(receiver: Any, numbers: Collection[int], deferred: Sequence[int]) -> None:
+async def _purge(receiver: Any, numbers: Collection[int], deferred: Sequence[int], due: set[int]) -> None:
     for begin in range(0, len(deferred), _AT_ONCE):
         some = list(deferred[begin : begin + _AT_ONCE])
         await _complete(receiver, await receiver.receive_deferred_messages(some))
-    while True:
+    while due:
         found = await receiver.receive_messages(max_message_count=_AT_ONCE, max_wait_time=_WAIT)
         meant = [one for one in found if one.sequence_number in numbers]
         await _complete(receiver, meant)
+        due -= {one.sequence_number for one in meant}
         for other in found:
             if other not in meant:
                 await receiver.abandon_message(other)
