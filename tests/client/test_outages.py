@@ -336,9 +336,7 @@ async def _in_real_time(scene: Scene) -> None:
         await sender.send_messages(text("after"))
     assert sorted(scene.ids() + scene.backlog_ids()) == ["after", "before", "during"]
     assert "during" in scene.backlog_ids()
-    if (
-        scene.diary.states.count("failed_over") == 1
-    ):  # or the machine stood still: an outage, as far as is known
+    if scene.diary.states.count("failed_over") == 1:  # or the machine stood still, which is an outage too
         assert scene.ids() == ["before", "after"]
 
 

@@ -194,14 +194,9 @@ async def test_a_file_is_not_deleted_while_a_record_of_it_is_on_its_way(
 
     spool.start(take, timers=LoopTimers(asyncio.get_running_loop()))
     await spool.hold_up()
-    waiting = None
-    for _ in range(1000):
-        if spool.thread.at_once(lambda: True):  # the lane has read, and waits to send
-            waiting = asyncio.create_task(spool.append("orders", [text("c")]))
-            await asyncio.sleep(0)
-            break
-        await asyncio.sleep(0.001)
-    assert waiting is not None
+    await eventually(lambda: spool.thread.at_once(lambda: True))  # the lane has read, and waits to send
+    waiting = asyncio.create_task(spool.append("orders", [text("c")]))
+    await asyncio.sleep(0)
     assert sync.under_way is not None
     may_send.set()
     await eventually(lambda: sorted(sent) == ["a", "b", "c"])
