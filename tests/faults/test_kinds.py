@@ -91,7 +91,8 @@ async def observe(case: Case, namespace: NamespaceHandle, certificate: Path) -> 
     # Only who is never answered gives up: on a busy machine an answer may take its time.
     patience = HASTE if OperationTimeoutError in expected else SOON
     client, other = Client(namespace, certificate), Client(namespace, certificate, patience=patience)
-    async with client, other:
+    calm = Client(namespace, certificate)  # for new links where all is well, or is well again
+    async with client, other, calm:
         send, send_elsewhere = client.sender(), client.sender("other")
         receive, peek = client.receiver(), client.peeker()
         await asyncio.gather(send(), send_elsewhere(), peek())
@@ -108,11 +109,11 @@ async def observe(case: Case, namespace: NamespaceHandle, certificate: Path) -> 
         )
         report.during = Seen(*seen)
         if entity is not None:
-            report.elsewhere = await outcomes_of(send_elsewhere, other.sender("other"))
+            report.elsewhere = await outcomes_of(send_elsewhere, calm.sender("other"))
 
         namespace.faults.clear()
         report.healed_open = [(await outcomes_of(send))[0] for _ in range(2)]
-        report.healed_new = await outcomes_of(other.sender(), other.receiver(), other.peeker())
+        report.healed_new = await outcomes_of(calm.sender(), calm.receiver(), calm.peeker())
     return report
 
 
