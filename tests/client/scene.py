@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ from pairbus.clock import SystemClock
 from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
 from pairbus.pairing.headroom import HeadroomNotice
 from pairbus.testing import ManualTimers
-from tests.waiting import eventually
+from tests.waiting import Lateness, eventually
 
 __all__ = [
     "BACKLOG",
@@ -27,6 +28,7 @@ __all__ = [
     "LeapingClock",
     "Scene",
     "eventually",
+    "lateness_beside",
     "sending_method",
     "text",
 ]
@@ -201,6 +203,19 @@ class Scene:
         """How a client, the first unless told otherwise, sees an entity."""
         status = (client or self._clients[0]).status()
         return next(entity.health.state for entity in status.entities if entity.health.path == path)
+
+
+@asynccontextmanager
+async def lateness_beside(broker: Broker) -> AsyncIterator[tuple[Lateness, Lateness]]:
+    """That of our loop, and that of the namespaces'."""
+    theirs = Lateness()
+    broker._wait_for(theirs.__aenter__())
+    try:
+        async with Lateness() as ours:
+            await asyncio.sleep(0)
+            yield ours, theirs
+    finally:
+        broker._wait_for(theirs.__aexit__())
 
 
 def _is_calling(client: PairedServiceBusClient) -> bool:

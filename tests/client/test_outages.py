@@ -5,8 +5,7 @@ one side lives.
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -32,9 +31,8 @@ from pairbus.options import EntityState
 from pairbus.pairing.errors import BacklogUnavailableError, ReservedPropertyError
 from pairbus.testing import ManualTimers
 from pairbus.words import SCHEDULED_TIME
-from tests.waiting import Lateness
 
-from .scene import Scene, eventually, text
+from .scene import Scene, eventually, lateness_beside, text
 
 # In the time of the hurried loop, of which thirty seconds pass in one of ours.
 # Opening a link takes two or three of them.
@@ -338,19 +336,6 @@ async def _in_real_time(scene: Scene) -> None:
     assert "during" in scene.backlog_ids()
     if scene.diary.states.count("failed_over") == 1:  # or the machine stood still, which is an outage too
         assert scene.ids() == ["before", "after"]
-
-
-@asynccontextmanager
-async def lateness_beside(broker: Broker) -> AsyncIterator[tuple[Lateness, Lateness]]:
-    """That of our loop, and that of the namespaces'."""
-    theirs = Lateness()
-    broker._wait_for(theirs.__aenter__())
-    try:
-        async with Lateness() as ours:
-            await asyncio.sleep(0)
-            yield ours, theirs
-    finally:
-        broker._wait_for(theirs.__aexit__())
 
 
 async def test_a_send_that_was_given_up_and_arrives_is_told(
