@@ -330,7 +330,7 @@ def write_generation(
         since=max(since, before.since),
     )
     sealed = manifest.sealed()
-    publish(draft / _MANIFEST, sealed.data)
+    publish(draft / _MANIFEST, sealed.data, durable=False)  # the whole directory will be
     last = TableAnchor(before.generation, before.seal) if before.seal else table.anchor
     _publish_anchor(directory, kind, last._replace(next=number, next_seal=sealed.seal))
     path = directory / name
