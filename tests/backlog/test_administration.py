@@ -1,5 +1,6 @@
 """How the administration client reaches a namespace, and what its failures are taken for."""
 
+import asyncio
 import base64
 import hmac
 import ssl
@@ -22,6 +23,7 @@ from pairbus.backlog.provisioner import Provisioner
 from pairbus.broker import Broker
 from pairbus.pairing.names import parse_connection_string
 from pairbus.sdk.administration import TROUBLES, Trouble, describe_trouble, judge_trouble, open_administration
+from tests.waiting import PATIENCE
 
 
 async def test_an_embedded_namespace_is_asked_over_plain_http(broker: Broker) -> None:
@@ -51,6 +53,23 @@ async def test_without_the_emulators_flag_it_is_https_and_the_certificate_counts
     keywords = {"connection_verify": str(broker.certificate), "transport_type": "for the other client"}
     async with open_administration(text, keywords=keywords) as admin:
         assert (await admin.get_namespace_properties()).name == "contoso"
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+async def test_a_peer_that_takes_the_question_and_says_nothing_is_not_waited_for(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, is_plain: bool
+) -> None:
+    monkeypatch.setattr("pairbus.sdk.administration.REQUEST_LIMIT", 0.2)
+    broker["contoso"].faults.set("silence")
+    text = broker["contoso"].connection_string
+    async with open_administration(
+        text if is_plain else text.replace("UseDevelopmentEmulator=true;", "")
+    ) as admin:
+        with pytest.raises(TROUBLES) as raised:
+            await asyncio.wait_for(admin.get_queue("orders"), PATIENCE)
+    assert not isinstance(raised.value, TimeoutError), "it had to be stopped"
+    assert judge_trouble(raised.value) is Trouble.UNREACHABLE
+    assert describe_trouble(raised.value) == "no answer in time"
 
 
 def _answer(status: int) -> HttpResponseError:

@@ -114,6 +114,20 @@ def test_what_is_missing_is_told_with_what_brings_it(look: Look, monkeypatch: py
     assert found["descriptors"]["remedy"] == "raise the limit: ulimit -n 1024"
 
 
+def test_a_side_that_takes_connections_and_says_nothing_is_told(
+    look: Look, paired: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+        monkeypatch.setenv("PRIMARY", broker["contoso"].connection_string)
+        monkeypatch.setenv("SECONDARY", broker["contoso-dr"].connection_string)
+        broker["contoso"].faults.set("silence")
+        monkeypatch.setattr("pairbus.cli.doctor._DEADLINE", 2.0)
+        code, found = look(*paired)
+    assert (code, found["reach primary"]["verdict"]) == (1, "ok")
+    assert found["clock of primary"]["verdict"] == "warning"
+    assert found["clock of primary"]["found"].endswith(": no answer within 2 s")
+
+
 def test_a_directory_that_cannot_be_written_to_is_told(
     look: Look, paired: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -424,6 +424,20 @@ def test_a_send_that_ends_early_says_how_many_were_sent(here: tuple[str, str], t
     assert "2 sent" in result.stdout
 
 
+@pytest.mark.parametrize("entity", [None, "orders"])
+def test_a_send_that_nobody_answers_ends(
+    here: tuple[str, str], contoso: NamespaceHandle, monkeypatch: pytest.MonkeyPatch, entity: str | None
+) -> None:
+    monkeypatch.setattr("pairbus.cli.messages.ANSWER", 2)
+    contoso.faults.set("silence", entity=entity)
+    try:
+        result = call("messages", "send", "orders", "x", *here)
+    finally:
+        contoso.faults.clear()
+    assert (result.returncode, result.stdout) == (3, "orders of contoso: 0 sent\n"), result.stderr
+    assert "orders: no answer within 2 s; is the namespace up" in result.stderr
+
+
 def test_numbers_that_are_none_stay_text(here: tuple[str, str]) -> None:
     done("send", "orders", "x", "--property", "a=inf", "--property", "b=1e400", "--property", "c=1.5", *here)
     (found,) = done("peek", "orders", *here)

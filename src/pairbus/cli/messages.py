@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _LONGEST_CELL = 40
 # What a body of text may have besides what can be printed.
 _LINES = "\n\t"
+# How long a namespace may take to open a link, or to answer a send: the SDK alone would wait for ever.
+ANSWER = 60
 _ADVICE = "is the namespace up, and its connection string right?"
 
 
@@ -222,7 +224,15 @@ def send(
     async def work() -> None:
         async with chosen.signed_in() as side:
             sender = side.open_sender(path)
-            await send_all(sender, Feed(found), batch=100, timeout=None, advice=_ADVICE, on_sent=add)
+            await send_all(
+                sender,
+                Feed(found),
+                batch=100,
+                timeout=ANSWER,
+                opens_within=ANSWER,
+                advice=_ADVICE,
+                on_sent=add,
+            )
 
     try:
         asyncio.run(work())

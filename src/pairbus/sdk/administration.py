@@ -64,7 +64,7 @@ def open_administration(
         return ServiceBusAdministrationClient(address, cast(Any, _Credential(credential)), **settings)
     parsed = parse_connection_string(address)
     if parsed.emulator and is_loopback(parsed.endpoint.host):
-        settings["transport"] = _PlainTransport()
+        settings["transport"] = _PlainTransport(**_limits())
     return ServiceBusAdministrationClient.from_connection_string(address, **settings)
 
 
@@ -77,7 +77,7 @@ def _connection_string(host: str, credential: AzureNamedKeyCredential | AzureSas
 
 def _settings(keywords: Mapping[str, Any]) -> dict[str, Any]:
     # The caller decides whether to ask again, and when.
-    settings: dict[str, Any] = {"retry_total": 0, "connection_timeout": REQUEST_LIMIT}
+    settings: dict[str, Any] = {"retry_total": 0, **_limits()}
     for name in ("connection_verify", "logging_enable", "user_agent"):
         if keywords.get(name) is not None:
             settings[name] = keywords[name]
@@ -85,6 +85,11 @@ def _settings(keywords: Mapping[str, Any]) -> dict[str, Any]:
     if proxy:
         settings["proxies"] = {"https": _proxy_address(proxy)}
     return settings
+
+
+def _limits() -> dict[str, float]:
+    """Without these the SDK waits for minutes where a peer takes the question and says nothing."""
+    return {"connection_timeout": REQUEST_LIMIT, "read_timeout": REQUEST_LIMIT}
 
 
 def _proxy_address(proxy: Mapping[str, Any]) -> str:
@@ -112,9 +117,9 @@ class _Credential:
 class _PlainTransport(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, untyped
     """Sends without TLS what the client meant for TLS."""
 
-    def __init__(self) -> None:
+    def __init__(self, **limits: float) -> None:
         # The loopback is never behind a proxy.
-        super().__init__(use_env_settings=False)
+        super().__init__(use_env_settings=False, **limits)
 
     async def send(self, request: Any, **settings: Any) -> Any:
         request.url = request.url.replace("https://", "http://", 1)
@@ -146,9 +151,9 @@ def judge_trouble(error: Exception) -> Trouble:
 
 def describe_trouble(error: Exception) -> str:
     """One line about a failure, without the markup around it."""
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
     cause = getattr(error, "inner_exception", None)
+    if isinstance(error, TimeoutError) or isinstance(cause, TimeoutError):
+        return "no answer in time"
     if isinstance(cause, OSError) and (host := getattr(cause, "host", None)):  # aiohttp's: no connection
         return f"{host}:{getattr(cause, 'port', '')}: {os_reason(cause)}"
     found = _DETAIL.search(str(error))
