@@ -159,6 +159,7 @@ async def test_a_service_that_refuses_another_setting_is_quoted() -> None:
 async def test_without_manage_it_is_not_permitted_and_nothing_happens(broker: Broker, policy: str) -> None:
     report = await provisioner(broker, policy=policy).run()
     assert report.state == "not_permitted"
+    assert "is its key right, and has it the Manage claim?" in report.warnings[0]
     assert any("Manage" in warning for warning in report.warnings)
     assert queue_names(broker) == []
 

@@ -122,6 +122,10 @@ def test_every_library_of_an_extra_is_known() -> None:
         (TransportError(CONNECTION_LOST, "the peer hung up"), "the connection was lost: the peer hung up"),
         (TransportError(UNANSWERED, "a:1"), "no answer in time: a:1; is it up?"),
         (TransportError("amqp:not-found", "no such queue"), "amqp:not-found: no such queue"),
+        (
+            TransportError("com.microsoft:auth-failed", "401: no such key."),
+            "401: no such key; is the key right,",
+        ),
     ],
 )
 def test_conditions_of_the_pump_become_sentences(error: Exception, told: str) -> None:

@@ -193,6 +193,10 @@ def test_a_policy_without_manage_and_a_closed_port_are_three(
     monkeypatch.setenv("LISTEN", broker["contoso"].policies["listen"])
     result = call("entity", "ls", "--primary-env", "LISTEN")
     assert (result.returncode, "the Manage claim" in result.stderr) == (3, True)
+    wrong = broker["contoso"].connection_string.replace("SharedAccessKey=", "SharedAccessKey=AAAA")
+    monkeypatch.setenv("WRONG", wrong)
+    result = call("entity", "ls", "--primary-env", "WRONG")
+    assert (result.returncode, "does not exist; is its key right, and" in result.stderr) == (3, True)
     port = broker["contoso"].port
     away = broker["contoso"].connection_string.replace(f":{port}", f":{hold_port()}")
     monkeypatch.setenv("AWAY", away)

@@ -232,6 +232,8 @@ class Preflight:
                 self._mark_unreachable(name, failure.summary)
             case FailureKind.UNAUTHORIZED:
                 text = f"the credential of the {name} may not send here; it needs the Send claim"
+                if "ServiceBusAuthenticationError" in failure.classes:
+                    text = f"the {name} refuses the credential: is its key right?"
                 self._note([Finding("error", "claims", path, text)])
             case FailureKind.MISSING:
                 self._note([Finding("error", "names", path, f"the {name} has no such entity")])

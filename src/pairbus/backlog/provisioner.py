@@ -363,7 +363,8 @@ class _Stop:
             state="not_permitted" if not_permitted else "unreachable",
             queues=tuple(BacklogQueueReport(name=name, error=self.text) for name in names),
             warnings=(
-                "the credential lacks the Manage claim on the secondary; senders work if the queues exist"
+                f"the secondary refuses the credential ({self.text.rstrip('.')}): is its key right, and has "
+                "it the Manage claim? Senders need the Send claim alone if the queues exist"
                 if not_permitted
                 else f"the secondary cannot be reached: {self.text}",
             ),

@@ -83,12 +83,15 @@ def _missing_library(error: ModuleNotFoundError) -> Complaint | None:
 
 def in_words(text: str) -> str:
     """The text of an error; the conditions that the pump has for lines that are down become sentences."""
+    from pairbus.conditions import AUTH_FAILED, UNAUTHORIZED
     from pairbus.wire.errors import CONNECTION_LOST, UNANSWERED  # late: only where something failed
 
     condition, _, told = text.partition(": ")
     if condition == CONNECTION_LOST:
         how = "; is it up, and is its connection string right?"
         return f"{told}{how}" if told.startswith("cannot reach") else f"the connection was lost: {told}"
+    if condition in (AUTH_FAILED, UNAUTHORIZED):
+        return f"{told.rstrip('.')}; is the key right, and has its policy the claim for this?"
     return f"no answer in time: {told}; is it up?" if condition == UNANSWERED else text
 
 

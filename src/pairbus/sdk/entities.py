@@ -70,7 +70,8 @@ async def administer(
         if trouble is Trouble.REFUSED:
             raise ConfigurationError(f"{name} refuses: {told}") from None
         if trouble is Trouble.NOT_PERMITTED:
-            raise UnreachableError(f"{name}: {told}; this takes a policy with the Manage claim") from None
+            mend = "is its key right, and has its policy the Manage claim?"
+            raise UnreachableError(f"{name}: {told.rstrip('.')}; {mend}") from None
         raise UnreachableError(f"{name} does not answer: {told}") from None
 
 
