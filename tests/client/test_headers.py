@@ -1,11 +1,11 @@
 """Messages whose properties are longer than the service takes: nobody's outage but their sender's mistake."""
 
 import datetime
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import MessageSizeExceededError
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,6 +84,26 @@ async def test_what_leaves_no_room_for_an_envelope_empties_no_rotation(still: Sc
     await sender.send_messages([text("first"), fitting])
     assert still.backlog_ids() == ["long", "first", "long"]
     assert len(sender._client.pair.backlog.rotation.usable(0.0)) == 3
+
+
+@pytest.mark.parametrize("transport", ["sdk", "amqp"])
+async def test_what_no_namespace_can_read_is_refused_alike_in_both_states(
+    still: Scene, transport: Literal["sdk", "amqp"]
+) -> None:
+    sender = still.sender(transport=transport)
+    wrong: Any = {2.5: {"TYPE": "INT", "VALUE": 1}}
+    for message in (with_properties(wrong), with_properties({"long": "x" * 9000})):
+        if message.application_properties != wrong:
+            message.raw_amqp_message.properties.user_id = 2.5  # type: ignore[union-attr]
+        refusals = []
+        for is_down in (False, True):
+            if is_down:
+                sender._client.fail_over("orders")
+            with pytest.raises(ServiceBusError, match=r"key of a map|user_id") as caught:
+                await sender.send_messages(message)
+            refusals.append((type(caught.value), str(caught.value)))
+        assert refusals[0] == refusals[1]
+        sender._client.mark_path_healthy("orders")
 
 
 _texts = st.text(st.sampled_from("aä€𝄞"), max_size=40)

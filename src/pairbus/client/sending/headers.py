@@ -10,7 +10,7 @@ from typing import Any
 
 from azure.servicebus.exceptions import MessageSizeExceededError
 
-from pairbus.amqp.message import MessageSections, scan
+from pairbus.amqp.message import scan
 from pairbus.pairing.errors import MessageTooLargeForBacklog
 from pairbus.pairing.headroom import MAX_OVERHEAD
 from pairbus.sdk.privates import encode_by_sdk
@@ -27,29 +27,26 @@ _NUMBER = 16  # more than what any other value takes, a name and a value of the 
 def check_headers(messages: Iterable[Message]) -> None:
     """Raise MessageSizeExceededError for what the service would not take."""
     for message in messages:
-        sections = _long_sections(message)
-        if sections is None:
-            continue
-        size = _size(sections)
+        size, longest = _sizes(message)
         if size > HEADER_LIMIT:
             raise _too_long(f"The properties of the message have {size} bytes; all may have {HEADER_LIMIT}")
-        longest = max(map(_length, _values(sections)))
         if longest > PROPERTY_LIMIT:
             raise _too_long(f"A property of the message has {longest} bytes; each may have {PROPERTY_LIMIT}")
 
 
 def check_headers_for_backlog(path: str, message: Message) -> None:
     """Raise MessageTooLargeForBacklog for what has no room for an envelope."""
-    sections = _long_sections(message)
-    size = 0 if sections is None else _size(sections) + MAX_OVERHEAD
+    size = _sizes(message)[0] + MAX_OVERHEAD
     if size > HEADER_LIMIT:
         raise MessageTooLargeForBacklog(
             path, message_id=message_id_of(message), size=size, limit=HEADER_LIMIT, is_header=True
         )
 
 
-def _long_sections(message: Message) -> MessageSections | None:
-    """The sections of a message whose properties are many or long; None for nearly every one."""
+def _sizes(message: Message) -> tuple[int, int]:
+    """The bytes before the body of a message whose properties are many or long, and those of the longest
+    property; nothing for nearly every one.
+    """
     raw = raw_of(message)
     maps = (raw.application_properties, raw.annotations, raw.delivery_annotations)
     named = () if raw.properties is None else vars(raw.properties).values()
@@ -58,25 +55,19 @@ def _long_sections(message: Message) -> MessageSections | None:
         if one:
             characters += sum(_characters(name) + _characters(value) for name, value in one.items())
     if characters <= _FEW:
-        return None
+        return 0, 0
     try:
-        return scan(encode_by_sdk(raw))
+        sections = scan(encode_by_sdk(raw))
+        values = (*sections.property_values, *sections.application_properties.values())
+        return len(sections.payload) - len(sections.body_bytes), max(map(_length, values), default=0)
     except Exception:  # noqa: BLE001 - what cannot be written, or read again, is refused for that elsewhere
-        return None
+        return 0, 0
 
 
 def _characters(value: Any) -> int:
     if isinstance(value, dict | list):  # of a type that is told, or nested: it is measured
         return _FEW + 1
     return len(value) if isinstance(value, str | bytes) else _NUMBER
-
-
-def _size(sections: MessageSections) -> int:
-    return len(sections.payload) - len(sections.body_bytes)
-
-
-def _values(sections: MessageSections) -> Iterable[Any]:
-    return (0, *sections.property_values, *sections.application_properties.values())
 
 
 def _length(value: Any) -> int:
