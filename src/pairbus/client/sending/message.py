@@ -276,22 +276,20 @@ def _typed(value: str | Long | TimestampMs) -> Any:
     return value
 
 
-def measure(message: Message) -> int:
-    """The size of a message on the wire, as the SDK encodes it."""
+def measure(message: Message, *, alone: bool = False) -> int:
+    """The size of a message on the wire, as the SDK encodes it. If it cannot: what its encoder raises, or its
+    sender for a message that is sent `alone`.
+    """
     batch = ServiceBusMessageBatch(_MEASURING_LIMIT)
     empty = batch.size_in_bytes
-    batch.add_message(message)
+    try:
+        batch.add_message(message)
+    except Exception as error:
+        if not alone:
+            raise
+        raise ServiceBusError(message=f"Handler failed: {error}.", error=error) from error
     grown = batch.size_in_bytes - empty
     return grown - (5 if grown < 256 + 5 else 8)
-
-
-def encoding_error(message: Message) -> ServiceBusError | None:
-    """What the SDK's sender raises for a message that cannot be encoded; None if it can."""
-    try:
-        measure(message)
-    except Exception as error:  # noqa: BLE001 - whatever the encoder raises, the SDK's sender wraps
-        return ServiceBusError(message=f"Handler failed: {error}.", error=error)
-    return None
 
 
 def check_written(message: Message, *, alone: bool = True) -> None:
@@ -308,7 +306,10 @@ def check_written(message: Message, *, alone: bool = True) -> None:
 
 def measure_if_writable(message: Message) -> int:
     """The same; 0 if it cannot be encoded."""
-    return measure(message) if encoding_error(message) is None else 0
+    try:
+        return measure(message)
+    except Exception:  # noqa: BLE001 - whatever the encoder raises
+        return 0
 
 
 def check_for_primary(native: Any, messages: Sequence[Message], limits: LinkLimits | None) -> None:
@@ -329,11 +330,7 @@ def check_for_primary(native: Any, messages: Sequence[Message], limits: LinkLimi
             _check_id("session", _text(raw.properties.group_id))
         header = raw.header
         if header is not None and not 0 <= (header.time_to_live or 0) <= _LONGEST_LIFE_MS:
-            if type(native) is list:
-                measure(message)  # of several messages the SDK does not wrap what its encoder raises
-            error = encoding_error(message)
-            if error is not None:
-                raise error
+            measure(message, alone=type(native) is not list)
     if limits is None:
         return
     if type(native) is list:
@@ -362,7 +359,7 @@ def _check_id(what: str, found: Any) -> None:
 
 
 def _check_size(message: Message, limit: int) -> None:
-    if body_bytes(message) > limit - CERTAIN_ROOM and (size := measure(message)) > limit:
+    if body_bytes(message) > limit - CERTAIN_ROOM and (size := measure(message, alone=True)) > limit:
         text = f"The message has {size} bytes, more than the {limit} bytes that the entity takes."
         raise MessageSizeExceededError(message=text)
 
@@ -370,7 +367,12 @@ def _check_size(message: Message, limit: int) -> None:
 def body_bytes(message: Message) -> int:
     """The size of the body: of data to the byte, which costs nothing to know, else with all around it."""
     kind, data, *_ = message_parts(raw_of(message))
-    return sum(map(len, data)) if kind is _DATA else measure_if_writable(message)
+    try:
+        if kind is _DATA:
+            return sum(map(len, data))
+    except TypeError:  # it is no data
+        pass
+    return measure_if_writable(message)
 
 
 def data_of(message: Message) -> list[bytes] | None:

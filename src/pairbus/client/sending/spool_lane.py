@@ -36,7 +36,7 @@ from pairbus.sdk.failures import describe
 from pairbus.timers import Timers
 
 from .backlog_route import DEFAULT_LIMIT
-from .message import Message, encoding_error, measure, raw_of, session_of
+from .message import Message, measure_if_writable, raw_of, session_of
 
 log = logging.getLogger(__name__)
 FIRST_PAUSE = 1.0
@@ -84,9 +84,8 @@ class SpooledMessage:
     @property
     def size(self) -> float:
         """What it takes of a batch in the backlog, at most."""
-        if self.message is None or encoding_error(self.message) is not None:
-            return inf
-        return measure(self.message) + MAX_OVERHEAD
+        size = 0 if self.message is None else measure_if_writable(self.message)
+        return size + MAX_OVERHEAD if size else inf
 
 
 class LaneDesk(Protocol):

@@ -155,7 +155,7 @@ class Wrapping:
         if copy is None:
             natives = natives_of(message, scheduled_for)
             copy = wrapped_copy(message, wrap(self.path, natives), created_ms=int(self._clock() * 1000))
-        if size > self.limit - CERTAIN_ROOM and measure(copy) > self.limit:
+        if size > self.limit - CERTAIN_ROOM and measure(copy, alone=alone) > self.limit:
             copy = self._compress(message, natives)
         return WrappedMessage(copy, message_id_of(message), natives.session_id, size)
 
