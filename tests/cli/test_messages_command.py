@@ -283,6 +283,21 @@ def test_purge_takes_messages_in_every_state(
 
 
 @pytest.mark.parametrize("queue", ["orders", "sessions"])
+def test_purge_takes_what_has_come_due(queue: str, here: tuple[str, str], contoso: NamespaceHandle) -> None:
+    """The namespace goes on telling that it was scheduled, of dead letters too."""
+    with ServiceBusClient.from_connection_string(contoso.connection_string) as client:
+        sender = client.get_queue_sender(queue)
+        messages = [ServiceBusMessage(f"{n}", session_id="s") for n in range(3)]
+        sender.schedule_messages(messages, datetime.now(UTC) - timedelta(seconds=1))
+        with client.get_queue_receiver(queue, session_id="s" if queue == "sessions" else None) as receiver:
+            (dead,) = receiver.receive_messages(max_message_count=1, max_wait_time=20)
+            receiver.dead_letter_message(dead)
+    for more, count in (("--dead-letter",), 1), ((), 2):
+        purged = done("purge", queue, *more, "--yes", *here)
+        assert (purged["purged"], purged["left"]) == (count, 0)
+
+
+@pytest.mark.parametrize("queue", ["orders", "sessions"])
 def test_purge_waits_for_a_namespace_that_stands_still(
     queue: str, here: tuple[str, str], contoso: NamespaceHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,8 +5,9 @@ through the SDK.
 
 1. Peeks go from number to number, and change nothing.
 2. A purge takes what was there when it began, and leaves what comes meanwhile: active messages are received
-   and completed, deferred ones fetched by their numbers, scheduled ones cancelled. Whatever is still there
-   then, because somebody else holds its lock, is counted and told.
+   and completed, deferred ones fetched by their numbers, scheduled ones cancelled (one that has come due is
+   told as scheduled for ever). Whatever is still there then, because somebody else holds its lock, is counted
+   and told.
 3. An import sends in the order of its lines, and keeps account of those that the namespace has confirmed.
 """
 
@@ -30,7 +31,7 @@ from pairbus.pump.options import PumpOptions
 from pairbus.pump.pump import opened_transport
 from pairbus.pump.transport import BacklogSource, Destination, Peeked, Transport, Unit
 from pairbus.pump.unwrapping import read_postmark
-from pairbus.sdk.sessions import purge_session
+from pairbus.sdk.sessions import cancel_scheduled, purge_session
 from pairbus.wire.errors import TransportError
 
 from .message_form import as_it_was_sent
@@ -118,12 +119,11 @@ class _Found:
 
     everything: set[int] = field(default_factory=set)
     deferred: set[int] = field(default_factory=set)
+    #: Also those whose time has come.
     scheduled: set[int] = field(default_factory=set)
+    #: Those that a receiver is given.
+    due: set[int] = field(default_factory=set)
     by_session: dict[str, set[int]] = field(default_factory=dict)
-
-    def due(self, numbers: set[int]) -> set[int]:
-        """Those of them that a receiver is given."""
-        return numbers - self.deferred - self.scheduled
 
 
 async def count_messages(place: MessagePlace) -> int:
@@ -148,8 +148,9 @@ async def purge(place: MessagePlace) -> PurgedMessages:
             await source.close()
         rest = await _look(transport, place)
         scheduled = sorted(found.everything & rest.scheduled)
-        if scheduled:
-            await _cancel(place, scheduled)
+        if scheduled and not place.path.endswith(words.DEAD_LETTER_QUEUE):
+            async with place.namespace.signed_in() as side:
+                await cancel_scheduled(side, place.path, scheduled)
             rest = await _look(transport, place)
     left = len(found.everything & rest.everything)
     return PurgedMessages(len(found.everything) - left, left)
@@ -158,12 +159,16 @@ async def purge(place: MessagePlace) -> PurgedMessages:
 async def _look(transport: Transport, place: MessagePlace) -> _Found:
     found = _Found()
     async for one in peek_all(transport, place):
-        number, sections = one.sequence_number, one.sections
+        number, sections, annotations = one.sequence_number, one.sections, one.sections.annotations
         found.everything.add(number)
         if one.is_deferred:
             found.deferred.add(number)
-        elif sections.annotations.get(words.MESSAGE_STATE):
-            found.scheduled.add(number)
+        else:
+            if annotations.get(words.MESSAGE_STATE):
+                found.scheduled.add(number)
+            when = annotations.get(words.SCHEDULED_TIME)
+            if not isinstance(when, int) or when <= annotations.get(words.ENQUEUED_TIME, 0):
+                found.due.add(number)
         session = sections.properties.group_id
         if session is not None:
             found.by_session.setdefault(session, set()).add(number)
@@ -172,7 +177,7 @@ async def _look(transport: Transport, place: MessagePlace) -> _Found:
 
 async def _purge_plain(source: BacklogSource, found: _Found) -> bool:
     """Receive and complete; False if the entity gives messages by sessions alone."""
-    others, due = [], found.due(found.everything)
+    others, due = [], set(found.due)
     try:
         # Who knows of nothing that will come asks once all the same: it tells whether sessions are needed.
         while deliveries := await source.receive(_AT_ONCE, _WAIT if due else 0.0):
@@ -204,18 +209,8 @@ async def _purge_sessions(place: MessagePlace, found: _Found) -> None:
     async with place.namespace.signed_in() as side:
         for session, numbers in found.by_session.items():
             deferred = sorted(numbers & found.deferred)
-            due = found.due(numbers)
+            due = numbers & found.due
             await purge_session(side, place.path, session, numbers=numbers, deferred=deferred, due=due)
-
-
-async def _cancel(place: MessagePlace, numbers: list[int]) -> None:
-    async with place.namespace.signed_in() as side:
-        sender = side.open_sender(place.path)
-        try:
-            for begin in range(0, len(numbers), _AT_ONCE):
-                await sender.cancel_scheduled_messages(numbers[begin : begin + _AT_ONCE])
-        finally:
-            await sender.close()
 
 
 # -- import

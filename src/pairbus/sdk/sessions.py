@@ -1,10 +1,16 @@
-"""Sessions emptied through the SDK, which alone of our two ways to receive speaks of them."""
+"""Sessions emptied, and schedules cancelled, through the SDK: our own way to receive speaks of neither."""
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 from azure.servicebus import ServiceBusReceiveMode
-from azure.servicebus.exceptions import MessageAlreadySettled, ServiceBusError, SessionCannotBeLockedError
+from azure.servicebus.exceptions import (
+    MessageAlreadySettled,
+    MessageNotFoundError,
+    ServiceBusError,
+    SessionCannotBeLockedError,
+)
 
 from pairbus.errors import UnreachableError
 
@@ -36,6 +42,24 @@ async def purge_session(
             return
         except ServiceBusError as error:
             raise UnreachableError(f"{path}: {describe(error).summary}") from None
+
+
+async def cancel_scheduled(side: SdkSide, path: str, numbers: Sequence[int]) -> None:
+    """Cancel those of these messages that still wait for their time; the others stay."""
+    sender = side.open_sender(path)
+    try:
+        for begin in range(0, len(numbers), _AT_ONCE):
+            some = list(numbers[begin : begin + _AT_ONCE])
+            try:
+                await sender.cancel_scheduled_messages(some)
+            except MessageNotFoundError:  # one of them, and none is cancelled
+                for number in some:
+                    with suppress(MessageNotFoundError):
+                        await sender.cancel_scheduled_messages(number)
+    except ServiceBusError as error:
+        raise UnreachableError(f"{path}: {describe(error).summary}") from None
+    finally:
+        await sender.close()
 
 
 async def _purge(receiver: Any, numbers: Collection[int], deferred: Sequence[int], due: set[int]) -> None:
