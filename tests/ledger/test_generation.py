@@ -89,6 +89,23 @@ def test_a_manifest_that_is_gone_or_edited_is_told_for_ever(tmp_path: Path, deed
     assert table.with_name(f"{table.name}.damaged").is_dir()
 
 
+def test_what_is_set_aside_takes_the_place_of_nothing_that_was(tmp_path: Path) -> None:
+    keep(tmp_path, 1)
+    table = put_together(tmp_path).table
+    assert table is not None
+    shutil.copytree(table, tmp_path / "backup")
+    newer: Path | None = table
+    for number in (2, 3, 4):
+        assert newer is not None
+        shutil.rmtree(newer)
+        shutil.copytree(tmp_path / "backup", table)
+        keep(tmp_path, number)
+        newer = put_together(tmp_path).table
+    assert rows(tmp_path) == ["1", "4"], "what stood in the newer tables went with them"
+    aside = sorted(path.name for path in tmp_path.glob("*.damaged"))
+    assert aside == [f"{table.name}.2.damaged", f"{table.name}.damaged"]
+
+
 def test_a_newer_table_is_refused_by_name(tmp_path: Path) -> None:
     keep(tmp_path, 1)
     put_together(tmp_path)

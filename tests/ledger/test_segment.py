@@ -226,6 +226,29 @@ def test_a_long_torn_line_is_cut_where_it_begins(tmp_path: Path) -> None:
     assert adopted.read_bytes() == whole
 
 
+@pytest.mark.parametrize("is_chained", [True, False])
+def test_an_older_copy_of_a_closed_segment_takes_its_place_never(tmp_path: Path, is_chained: bool) -> None:
+    """As in a copy of the directory that was brought up to date."""
+    writer = SegmentWriter(tmp_path, "rows", is_chained=is_chained)
+    writer.append([{"n": 1}])
+    (left,) = hidden(tmp_path)
+    older = left.read_bytes()
+    writer.append([{"n": 2}])
+    closed = writer.close(ends=True)
+    assert closed is not None
+    whole = closed.read_bytes()
+    left.write_bytes(older)
+    assert adopt_segments(tmp_path, "rows") == []
+    assert (closed.read_bytes(), hidden(tmp_path)) == (whole, [])
+    closed.write_bytes(whole[1:])
+    for _ in range(2):
+        left.write_bytes(older)
+        assert adopt_segments(tmp_path, "rows") == []
+    assert closed.read_bytes() == whole[1:]
+    aside = sorted(path for path in tmp_path.iterdir() if path.suffix == ".damaged")
+    assert [path.read_bytes() for path in aside] == [older, older]
+
+
 def test_many_adopters_adopt_each_segment_once(tmp_path: Path) -> None:
     for number in range(20):
         (tmp_path / f".rows-{number:03d}-a.jsonl.open").write_bytes(f'{{"n":{number}}}\n'.encode())

@@ -28,7 +28,15 @@ from pathlib import Path
 from time import sleep
 from typing import Any, NamedTuple
 
-from pairbus.plumbing.files import entries_in, files_in, hold_alone, publish, publish_directory, read_file
+from pairbus.plumbing.files import (
+    entries_in,
+    files_in,
+    hold_alone,
+    publish,
+    publish_directory,
+    read_file,
+    set_aside,
+)
 
 from .chain import (
     ChainAudit,
@@ -275,7 +283,7 @@ def compact(directory: Path, kind: str, write: TableWriter, *, probe: FileProbe 
                 )
             damaged, covered = auditing.result().damaged, auditing.result().ends
         for old in segments:
-            _set_aside(old) if str(old) in damaged else old.unlink()
+            set_aside(old) if str(old) in damaged else old.unlink()
         clear_generations(directory, kind, path, is_damaged=table.is_damaged)
         remove_heads(heads, covered)
         return Compaction(segments=len(fresh), adopted=adopted, bad=bad, table=path)
@@ -285,7 +293,7 @@ def clear_generations(directory: Path, kind: str, newest: Path | None, *, is_dam
     """Have the newest one alone."""
     for generation in _generations(directory, kind):
         if generation != newest:
-            _set_aside(generation) if is_damaged else shutil.rmtree(generation)
+            set_aside(generation) if is_damaged else shutil.rmtree(generation)
 
 
 def uncovered(segments: Sequence[Path], table: TableRead) -> list[Path]:
@@ -359,10 +367,6 @@ def done_heads(heads: Sequence[HeadFile], covered: Mapping[str, ChainCover]) -> 
         if file.head.is_adopted or not cover.is_open:
             done.append(file)
     return done
-
-
-def _set_aside(path: Path) -> None:
-    path.rename(path.with_name(f"{path.name}.damaged"))
 
 
 def _name(kind: str, number: int) -> str:

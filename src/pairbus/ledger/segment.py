@@ -14,7 +14,7 @@ Theory of operation
 4. The writer holds a lock on its open segment, which the system lets go when the process ends, however it
    ends. An open segment whose lock can be had was left behind: it is *adopted*. A torn last line is cut off,
    or, in a chain, a torn last commit; the rest is closed as its writer would have done, and what has no whole
-   row is removed.
+   row is removed. So is an older copy of one that was closed since: that is never written over.
 5. A new file is locked after it was created. An adopter that comes in between removes it, being empty; the
    writer sees that when it asks for the lock, and creates another.
 """
@@ -40,6 +40,8 @@ from pairbus.plumbing.files import (
     files_in,
     hold_alone,
     make_directory,
+    read_file,
+    set_aside,
     sync_directory,
     write_all,
 )
@@ -366,7 +368,12 @@ def _adopt(path: Path, kind: str) -> Path | None:
             size = _cut_torn_commit(path, kind, lock.descriptor)
         else:
             size = _cut_torn_line(lock.descriptor)
-        return _finish(path, size)
+        final = _final(path)
+        if not os.path.lexists(final):
+            return _finish(path, size)
+        # Where it is no copy of that one, either of them is damaged.
+        path.unlink() if read_file(final).startswith(path.read_bytes()) else set_aside(path)
+        return None
 
 
 def _cut_torn_line(descriptor: int) -> int:

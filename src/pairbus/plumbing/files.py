@@ -177,6 +177,15 @@ def read_given(path: Path) -> bytes:
     return content
 
 
+def set_aside(path: Path) -> None:
+    """Give what is damaged a name that nobody reads, and no other that was set aside has."""
+    place, number = path.with_name(f"{path.name}.damaged"), 1
+    while os.path.lexists(place):
+        number += 1
+        place = path.with_name(f"{path.name}.{number}.damaged")
+    path.rename(place)
+
+
 def remove_drafts(directory: Path) -> None:
     """Remove drafts of killed processes, in a directory that no other process writes to."""
     for draft in directory.glob(f".*{_DRAFT}"):
