@@ -18,7 +18,7 @@ export function backlog() {
     section("By queue", queues(pair)),
     section("Dead letters", deadLetters(pair)),
     section("Spool and refused messages", spool(pair)),
-    section("Verdict", verdict(pair.verdict)),
+    section("Verdict", verdict(pair)),
   ])];
 }
 
@@ -48,9 +48,11 @@ function progress(drain) {
   return h("dl", {}, rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
 
-function drainButtons({ name, drain, waiting }) {
+function drainButtons({ name, drain, waiting, sources }) {
   const isOurs = drain.by === "syphon" || drain.by === "dashboard";
   if (!isOurs || !ACTIVE.includes(drain.state)) {
+    const how = "Start the dashboard with --pair to drain from here.";
+    if (!sources.backlog) return h("p", { class: "dim small" }, how);
     const only = waiting.paths.map(one => h("option", { value: one.path }, `only ${one.path}`));
     return [
       h("label", {}, "What to drain",
@@ -117,7 +119,7 @@ function spool(pair) {
     h("p", {}, isOn
       ? `${waits} on the machines of the clients, ${bytes(spool.bytes)} of ${bytes(spool.limit)}.`
       : "No running client has a spool."),
-    spool.trouble && h("p", {}, `They cannot be sent yet: ${spool.trouble}`),
+    spool.trouble && h("p", {}, `${spool.messages === 1 ? "It" : "They"} cannot be sent yet: ${spool.trouble}`),
     spool.bytes_left > 0 && h("p", {}, `Clients that are gone have left ${bytes(spool.bytes_left)}. `,
       "The next one with this state directory sends them, or ", code("pairbus spool replay"), "."),
     spool.damaged > 0 && h("p", {}, damaged, spool.damaged === 1 ? "is" : "are", " kept: ", code("pairbus spool ls")),
@@ -128,9 +130,10 @@ function spool(pair) {
   ];
 }
 
-function verdict(found) {
+function verdict(pair) {
+  const { verdict: found } = pair, unread = blind(pair, "verdict");
   if (!found) {
-    return h("p", { class: "none" }, "None yet: ", code("pairbus verify"), " joins all records by message id.");
+    return h("p", { class: "none" }, unread ?? ["None yet: ", code("pairbus verify"), " joins all records by message id."]);
   }
   const words = firstOf([found.is_clean, "clean"], [found.lost, `${number(found.lost)} lost`], [true, "incomplete"]);
   const counts = [

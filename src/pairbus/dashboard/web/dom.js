@@ -77,7 +77,8 @@ export function duration(seconds) {
 export function bytes(value) {
   const units = ["B", "kB", "MB", "GB"];
   let size = value ?? 0, unit = 0;
-  while (size >= 1000 && unit < units.length - 1) { size /= 1000; unit += 1; }
+  // What would be written as 1000.0 is 1.0 of the next.
+  while (size >= 999.95 && unit < units.length - 1) { size /= 1000; unit += 1; }
   return `${unit ? size.toFixed(1) : size} ${units[unit]}`;
 }
 

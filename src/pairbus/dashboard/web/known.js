@@ -15,4 +15,13 @@ export const known = {
 
 export const now = () => Date.now() / 1000 + known.skew;
 export const past = pair => known.history.pairs[pair.name] ?? { changes: [], samples: [] };
+
+// Of many pairs nobody looks for the one in trouble: they come as the headline has them. Where buttons are they keep
+// their places, so that none moves away under the hand.
+export function worstFirst({ pairs, headline }) {
+  const names = headline.said.map(one => one.pair);
+  const place = ({ name }) => names.includes(name) ? names.indexOf(name) : names.length;
+  return [...pairs].sort((one, other) => place(one) - place(other));
+}
+
 export const isRunning = () => known.state.pairs.some(pair => pair.clients.some(one => !one.is_gone));

@@ -2,8 +2,8 @@
 
 import { depth, stateWords, timeline } from "./charts.js";
 import { bytes, clock, count, duration, h, moment, number, table } from "./dom.js";
-import { isRunning, known, now, past } from "./known.js";
-import { aged, amount, few, figure, firstOf, section, seenBacklog, sum, title } from "./parts.js";
+import { isRunning, known, now, past, worstFirst } from "./known.js";
+import { aged, amount, blind, few, figure, firstOf, section, seenBacklog, sum, title } from "./parts.js";
 import { prose } from "./runbook.js";
 
 export function overview() {
@@ -12,7 +12,7 @@ export function overview() {
     verdict(),
     h("dl", { class: "figures" },
       [entitiesDown, backlogDepth, drainRate, deadLetters, spooled, spent].map(of => of(pairs))),
-    pairs.map(pair => [
+    worstFirst(known.state).map(pair => [
       title(pair),
       section("Entities", entityTable(pair)),
       h("div", { class: "columns" },
@@ -65,7 +65,8 @@ function entitiesDown(pairs) {
     [suspect, `${count(suspect, "more is", "more are")} suspect`],
     [down, "listed below"],
     [all.length, "all take messages"],
-    [true, "none is sent to"]));
+    [isRunning(), "none is sent to"],
+    [true, "no client is seen"]));
 }
 
 const isBacklogSeen = pairs => pairs.some(pair => pair.backlog);
@@ -127,7 +128,8 @@ const ENTITY_COLUMNS = [
 ];
 
 function entityTable(pair) {
-  const empty = known.wanted ? "None is called so." : "No client of this pair is running, or none has sent yet.";
+  const empty = known.wanted ? "None is called so."
+    : blind(pair, "status files") ?? "No client of this pair is running, or none has sent yet.";
   return few(pair.entities, one => one.path, some =>
     table(`Entities of ${pair.name} and what was sent`, ENTITY_COLUMNS, some.map(entityRow), { empty }));
 }
@@ -175,13 +177,14 @@ function clientTable(pair) {
       one.spool ? `${number(one.spool.messages)} (${bytes(one.spool.bytes)})` : "off",
       notes(one).filter(Boolean).join("; "),
     ]),
-    { empty: "No client has written its status here. Clients do so while they run and have a state_dir." });
+    { empty: blind(pair, "status files")
+      ?? "No client has written its status here. Clients do so while they run and have a state_dir." });
 }
 
 const notes = one => [
   one.fault,
   one.syphon && `hosts a syphon (${one.syphon.state})`,
-  one.records_lost > 0 && `${number(one.records_lost)} records lost`,
+  one.records_lost > 0 && `${count(one.records_lost, "record", "records")} lost`,
   one.shipping && `records are shipped, ${duration(one.shipping.lag)} behind`,
   one.provisioning !== "ready" && `provisioning: ${one.provisioning}`,
   ...one.warnings,
