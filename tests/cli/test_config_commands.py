@@ -42,6 +42,22 @@ def test_a_file_that_is_right_is_0() -> None:
     assert (done.returncode, done.stdout) == (0, "pairbus.toml: no mistakes; pairs: shop\n")
 
 
+def test_one_variable_for_both_sides_is_a_mistake_also_where_it_is_not_set() -> None:
+    text = PAIR.replace('"S"', '"P"')
+    code, found = check(text)
+    assert (code, found[-1]) == (
+        1,
+        "error [pairs.shop] primary_env and secondary_env name one variable, P: a pair needs two",
+    )
+    code, found = check(text, variables=BOTH)
+    assert (code, len(found)) == (1, 1), "that they are one namespace is said then"
+
+
+def test_a_name_that_a_terminal_would_obey_is_shown_as_it_is_written() -> None:
+    check(PAIR.replace("shop", r'"sh\u001b[31m\nop"'))
+    assert "pairs: sh\\x1b[31m\\nop\n" in call("config", "check").stdout
+
+
 def test_all_mistakes_are_told_with_their_places() -> None:
     text = PAIR + "primary_nam = 3\n[pairs.shop.options]\nfailover_interval = -1\n[pairs.bare]\n"
     code, found = check(text, variables=BOTH)

@@ -16,7 +16,7 @@ from .config_schema import config_schema
 from .exit_codes import FOUND
 from .group import CommandGroup, examples
 from .pairs import config_option, pair_option
-from .tables import coloured, draw_table, json_option, print_json, tell
+from .tables import coloured, draw_table, json_option, print_json, shown, tell
 
 
 @examples(
@@ -66,7 +66,7 @@ def _draw(config: Config, remarks: Sequence[Remark]) -> Iterator[str]:
     mistakes = sum(remark.severity == "error" for remark in remarks)
     pairs = ", ".join(config.pairs) or "none"
     found = counted(mistakes, "mistake", "mistakes") if mistakes else "no mistakes"
-    yield f"{config.file}: {found}; pairs: {pairs}"
+    yield shown(f"{config.file}: {found}; pairs: {pairs}")
 
 
 @examples("pairbus config schema > pairbus.schema.json")

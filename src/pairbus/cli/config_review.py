@@ -79,6 +79,11 @@ def _addresses(
         elif config.env is not None:
             told = f"{key} is not set here; it has to hold a connection string"
             yield "error" if strict else "warning", told
+    if not found and pair.primary.env is not None and pair.primary.env == pair.secondary.env:
+        yield (
+            "error",
+            f"primary_env and secondary_env name one variable, {pair.primary.env}: a pair needs two",
+        )
     try:
         if len(found) == 2:
             check_distinct(found["primary"].endpoint, found["secondary"].endpoint)
