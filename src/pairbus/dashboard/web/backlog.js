@@ -133,7 +133,8 @@ function spool(pair) {
 function verdict(pair) {
   const { verdict: found } = pair, unread = blind(pair, "verdict");
   if (!found) {
-    return h("p", { class: "none" }, unread ?? ["None yet: ", code("pairbus verify"), " joins all records by message id."]);
+    const none = ["None yet: ", code("pairbus verify"), " joins all records by message id."];
+    return h("p", { class: "none" }, unread ?? none);
   }
   const words = firstOf([found.is_clean, "clean"], [found.lost, `${number(found.lost)} lost`], [true, "incomplete"]);
   const counts = [
