@@ -175,6 +175,19 @@ def test_a_directory_whose_name_is_no_text_can_be_told_of(tmp_path: Path) -> Non
     assert [one["place"] for one in json.loads(done.stdout)] == [str(tmp_path / "\udcff")]
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "cp437", "utf-8"])
+def test_json_is_json_in_every_encoding(tmp_path: Path, encoding: str) -> None:
+    place = tmp_path / "é–😀" / "records"
+    place.mkdir(parents=True)
+    done = subprocess.run(
+        [*COMMAND, "records", "trim", "--keep-days", "1", "--records", str(place), "--json"],
+        capture_output=True,
+        timeout=PATIENCE,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )
+    assert [one["place"] for one in json.loads(done.stdout.decode(encoding))] == [str(place)]
+
+
 @pytest.mark.parametrize("option", ["--state", "--records", "--config"])
 def test_an_empty_name_is_not_that_of_the_directory_that_one_is_in(option: str) -> None:
     done = call("syphon", "status", option, "")

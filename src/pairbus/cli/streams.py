@@ -3,8 +3,8 @@
 1. A stream that is closed (`<&-`, `>&-`, a bare daemon) is /dev/null. Python has None for it, which nobody
    expects; and the next file that is opened, of a store perhaps, would get its number, to which a library or
    a child writes what it has to say.
-2. What is no text in the encoding of standard output, such as a path that is no UTF-8, is written with
-   escapes, as it is on standard error; JSON stays JSON by that.
+2. What is no text in the encoding of standard output, such as a path that is no UTF-8, is written with the
+   escapes of JSON, as it is on standard error; JSON stays JSON by that.
 3. Where standard output takes nothing, on a full disk, the error has its name. What standard error does not
    take is lost: a drain goes on, and the exit code says what it means.
 4. Ctrl-C and SIGTERM end a command in the same way: clients are closed, records written, sums told. Commands
@@ -12,6 +12,7 @@
    What a library logs of it by itself, as that which speaks to Java does, with a traceback, is no news.
 """
 
+import codecs
 import io
 import logging
 import os
@@ -66,8 +67,22 @@ def _prepared(stream: Any, name: str | None) -> Any:
             line_buffering=stream.line_buffering,
             write_through=stream.write_through,
         )
-    stream.reconfigure(errors="backslashreplace")
+    stream.reconfigure(errors=_ESCAPED)
     return stream
+
+
+_ESCAPED = "pairbus.escaped"
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    """As `backslashreplace`, whose `\\xe9` and `\\U0001f600` are no JSON."""
+    import json  # late: most commands need none
+
+    assert isinstance(error, UnicodeEncodeError)
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+codecs.register_error(_ESCAPED, _escape)
 
 
 # What shells report for a program that was stopped with Ctrl-C (128 + SIGINT), and by SIGTERM.
