@@ -208,6 +208,13 @@ def test_types_of_identifiers_are_kept() -> None:
         assert same(found.correlation_id, identifier)
 
 
+def test_a_string_where_a_symbol_belongs_stays_one() -> None:
+    """Properties are written anew for a message that is given an id, and where a rule changes them."""
+    properties = scan(encode(Described(ULong(0x73), [None] * 6 + ["grün", "x"]))).properties
+    assert (properties.content_type, properties.content_encoding) == ("grün", "x")
+    assert scan(encode_properties(properties)).properties == properties
+
+
 _HEADER, _DATA, _VALUE = encode_header(Header()), encode_data(b"x"), encode_value(1)
 
 

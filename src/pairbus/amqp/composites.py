@@ -207,6 +207,11 @@ def _take_identifier(value: Any) -> Any:
     return value
 
 
+def _put_name(out: bytearray, value: str) -> None:
+    """A symbol; or the string that a peer has written there, with letters that no symbol has."""
+    (encoding.put_symbol if value.isascii() else encoding.put_string)(out, value)
+
+
 def put_any(out: bytearray, value: Any) -> None:
     """A composite, or any value of the type system."""
     if isinstance(value, Composite):
@@ -236,7 +241,7 @@ UINT = FieldKind(encoding.put_uint, _unsigned(0xFFFFFFFF))
 ULONG = FieldKind(encoding.put_ulong, _unsigned(0xFFFFFFFFFFFFFFFF))
 BINARY = FieldKind(encoding.put_binary, _of(bytes))
 STRING = FieldKind(encoding.put_string, _take_text)
-SYMBOL = FieldKind(encoding.put_symbol, _take_text)
+SYMBOL = FieldKind(_put_name, _take_text)
 SYMBOLS = FieldKind(
     lambda out, names: encoding.encode_into(out, Array(map(Symbol, names), Symbol)), _take_symbols
 )
