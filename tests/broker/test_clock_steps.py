@@ -135,6 +135,20 @@ def test_what_outlives_a_restart_goes_by_the_clock(
     assert (counts.active, counts.scheduled) == (1, 0), "one has expired, the other's time has come"
 
 
+def test_an_end_that_came_under_a_lock_comes_again_when_the_clock_was_set_back(
+    broker: Broker, contoso: NamespaceHandle, clock: ManualClock
+) -> None:
+    contoso.create_queue("orders", QueueSettings())
+    ask(broker, lambda space, now: space.send("orders", [message(ttl=10.0)], now))
+    (held,) = ask(broker, lambda space, now: queue_of(space).receive(1, now))
+    pass_time(broker, clock, 20.0)
+    clock.set_forward(-15.0)
+    ask(broker, lambda space, now: queue_of(space).release(held.lock_token, now))
+    assert ask(broker, lambda space, now: queue_of(space).counts()).active == 1
+    pass_time(broker, clock, 6.0)
+    assert ask(broker, lambda space, now: queue_of(space).counts()).active == 0
+
+
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(0, 1e4)), max_size=20))
 def test_what_is_moved_by_the_steps_is_a_time_of_the_monotonic_clock(

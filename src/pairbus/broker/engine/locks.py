@@ -109,6 +109,11 @@ class Locks:
         message.locked_until = until
         self._ends.add(until, message.sequence_number)
 
+    def shift_ends(self, seconds: float) -> None:
+        """Let all locks end that much later."""
+        for message in self:
+            self.move_end(message, message.locked_until + seconds)
+
     def pop_due(self, now: float) -> Iterator[StoredMessage]:
         """The messages whose locks are over, unlocked."""
         for number in self._ends.pop_due(now):

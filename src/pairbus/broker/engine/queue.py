@@ -496,8 +496,8 @@ class MessageQueue(Entity):
         if self._shelf.sessions is not None:
             self._shelf.sessions.shift_locks(seconds)
         else:
-            for message in self._locks:
-                self._locks.move_end(message, message.locked_until + seconds)
+            self._locks.shift_ends(seconds)
+        self._stock.await_ends(self._locks)
         super().shift_durations(seconds)
 
     # -- sessions

@@ -6,7 +6,7 @@
    A locked message outlives its expiry until the lock ends; a deferred one until somebody asks for it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -65,6 +65,13 @@ class Stock:
                 if message.expires_at is not None:
                     self._expiries.add(message.expires_at, message.sequence_number)
         return first_end
+
+    def await_ends(self, locked: Iterable[StoredMessage]) -> None:
+        """The clock may have been set back: what has ended under a lock may come to its end again."""
+        for message in locked:
+            if message.expires_at is not None:
+                self._expiries.remove(message.expires_at, message.sequence_number)
+                self._expiries.add(message.expires_at, message.sequence_number)
 
     def take_off(self, message: StoredMessage) -> None:
         """Let a message go that neither waits nor is locked any more."""
