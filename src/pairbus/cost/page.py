@@ -65,8 +65,8 @@ def _warnings(report: Report) -> str:
         found.append(f"Lines of the ledger that could not be read, and are not billed: {report.bad_rows:,}.")
     if report.unknown:
         found.append(
-            f"Operations of unknown outcome: {report.unknown:,}. They may be on the bill of the service, and "
-            "are not priced here."
+            f"Operations of unknown outcome: {report.unknown:,}. What the service bills of that is "
+            "not priced here."
         )
     for one in report.missing:
         found.append(
