@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import random
 import shutil
 from collections import Counter
@@ -21,6 +22,7 @@ from pairbus.cost.outages import merge_outages
 from pairbus.cost.report import Report, report_of
 from pairbus.cost.sheet import PriceSheet, PriceStep, Tiers, default_sheet
 from pairbus.cost.system import System
+from pairbus.errors import PairbusError
 from pairbus.ledger.operations import KIND, find_gaps, read_operations, sight_outages
 from pairbus.ledger.segment import SegmentWriter, closed_segments
 from pairbus.spark.bill import bill_ledger
@@ -345,6 +347,21 @@ def test_a_file_of_the_ledger_that_was_removed_makes_the_bill_incomplete(
     )
     (tmp_path / day.name).rename(day)
     assert main(arguments) == 0
+
+
+def test_what_is_damaged_in_a_day_changes_no_bill_or_is_named(spark: Any, tmp_path: Path) -> None:
+    write(tmp_path, [*make_rows(operations=40)])
+    whole = on_spark(spark, tmp_path).to_dict()
+    day, other = day_directories(tmp_path)[:2]
+    for brief in (day / "_sums-00000", other / "_told-00000"):
+        os.truncate(brief, 100)
+    assert on_spark(spark, tmp_path).to_dict() == whole, "the rows are there"
+    (rows,) = day.glob("*.parquet")
+    os.truncate(rows, 100)
+    with pytest.raises(PairbusError, match=f"{rows} cannot be read"):
+        on_spark(spark, tmp_path)
+    rows.unlink()
+    assert on_spark(spark, tmp_path).missing
 
 
 @pytest.mark.parametrize(

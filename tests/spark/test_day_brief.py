@@ -1,7 +1,9 @@
 """Briefs say of rows what a bill asks for, however rows are cut into parts, and whoever reads them when."""
 
 import json
+import os
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +166,19 @@ def test_a_brief_lies_beside_its_rows_and_is_read_again(tmp_path: Path) -> None:
     assert [one["count"] for one in found.sums.to_pylist()] == [3, 3]
     assert join_briefs([found], now=NOW).sums["count"].to_pylist() == [6]
     assert [one["row"] for one in found.marks.to_pylist()] == ["bad", "bad"]
+
+
+@pytest.mark.parametrize("name", ["_sums-00001", "_told-00001"])
+@pytest.mark.parametrize("deed", [Path.unlink, lambda file: os.truncate(file, 100)])
+def test_a_brief_of_which_a_part_is_gone_or_damaged_is_none(
+    name: str, deed: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """Its sums would be less than those of the rows."""
+    brief = brief_of(table_of([parse_row({**OPERATION, "minute": int(NOW) // 60 * 60})]), now=NOW)
+    for part in range(2):
+        write_brief(brief, tmp_path, part=part)
+    deed(tmp_path / name)
+    assert not has_brief(tmp_path)
 
 
 def test_sums_that_cannot_be_true_are_refused_and_do_not_wrap_around() -> None:

@@ -7,7 +7,8 @@
    and starts none.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from pairbus.cost.outages import Outage, OutageBook, merge_outages
 from pairbus.cost.report import WAYS, Report, Share, Tick, make_report, step_for
 from pairbus.cost.sheet import PriceSheet
 from pairbus.cost.system import System
+from pairbus.errors import PairbusError
 from pairbus.ledger.operations import find_gaps, lock_of, sight_outages
 from pairbus.ledger.rereading import read_steadily
 from pairbus.ledger.row_runs import find_missing
@@ -27,9 +29,9 @@ from pairbus.stages import Stage
 from pairbus.stores.places import RecordPlace, StoreUri
 
 from .bill_lines import DRAFT, KEY, BillLines
-from .day_brief import add_up, judge_marks
+from .day_brief import add_up, judge_marks, refuse_damaged
 from .ledger_table import BillSpan, LedgerTable
-from .operations import OpenSpark, SegmentIntake, ledger_since, take_segments
+from .operations import OpenSpark, SegmentIntake, day_directories, ledger_since, take_segments
 
 _HOUR = 3600
 # A writer that has not been heard of for so long is gone: some times the age of a segment.
@@ -59,25 +61,39 @@ def bill_ledger(
 
     `open_spark` is called where there is work for Spark, perhaps several times.
     """
-    intake = take_segments(open_spark, records, now=now)
-    reckon = partial(
-        _reckon,
-        sheet=sheet,
-        terms=terms or BillTerms(),
-        system=system,
-        span=BillSpan.of_month(month),
-        out=out,
-    )
-    if isinstance(records, StoreUri):
-        return BillRun(reckon(LedgerTable.open(open_spark, records, now=now)), intake)
-    report = read_steadily(
-        lambda: LedgerTable.open(open_spark, records, now=now),
-        reckon,
-        lock=lock_of(records),
-        directory=records,
-        rival="another report on the ledger",
-    )
-    return BillRun(report, intake)
+    with _damage_told(records):
+        intake = take_segments(open_spark, records, now=now)
+        reckon = partial(
+            _reckon,
+            sheet=sheet,
+            terms=terms or BillTerms(),
+            system=system,
+            span=BillSpan.of_month(month),
+            out=out,
+        )
+        if isinstance(records, StoreUri):
+            return BillRun(reckon(LedgerTable.open(open_spark, records, now=now)), intake)
+        report = read_steadily(
+            lambda: LedgerTable.open(open_spark, records, now=now),
+            reckon,
+            lock=lock_of(records),
+            directory=records,
+            rival="another report on the ledger",
+        )
+        return BillRun(report, intake)
+
+
+@contextmanager
+def _damage_told(records: RecordPlace) -> Iterator[None]:
+    """Name the file, where the reason why something fails is one that is damaged."""
+    try:
+        yield
+    except PairbusError:
+        raise
+    except Exception:
+        for day in day_directories(records):
+            refuse_damaged(day)
+        raise
 
 
 def _reckon(

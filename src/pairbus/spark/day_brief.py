@@ -31,8 +31,9 @@ from pairbus.errors import PairbusError
 from pairbus.ledger.columns import columns_of
 from pairbus.ledger.operations import EARLIEST, KIND, OutageMark, WriterMark, is_dated, latest_at
 from pairbus.ledger.row_runs import RowRun, join_runs
+from pairbus.plumbing.files import files_in
 from pairbus.stages import Stage
-from pairbus.stores.parquet_files import find_repeated
+from pairbus.stores.parquet_files import can_read, find_repeated
 
 from .segment_rows import SCHEMA
 
@@ -172,8 +173,20 @@ def newest_days(records: Path) -> dict[str, tuple[Path, int]]:
 
 
 def has_brief(directory: Path) -> bool:
-    """Whether the rows of a day have one: those of version 0.1.0 have not."""
-    return any(directory.glob(f"{_MARKS_FILE}-*"))
+    """Whether the rows of a day have a whole one: those of version 0.1.0 have none."""
+    sums, marks = (files_in(directory, f"{name}-*") for name in (_SUMS_FILE, _MARKS_FILE))
+    parts, told = ([file.name.rpartition("-")[2] for file in some] for some in (sums, marks))
+    return bool(parts) and parts == told and all(map(can_read, (*sums, *marks)))
+
+
+def refuse_damaged(directory: Path) -> None:
+    """PairbusError that names a file of a day's rows that cannot be read, if there is one."""
+    for file in files_in(directory, "*.parquet"):
+        if not can_read(file):
+            raise PairbusError(
+                f"{file} cannot be read: put a copy of it in its place, or remove it, and the report tells "
+                "what is missing"
+            )
 
 
 def read_sums(directory: Path) -> pa.Table:

@@ -1,6 +1,7 @@
 """The ledger as a bill reads it: the briefs of its days, and the rows of what has none.
 
-Days of version 0.1.0 and objects of a store have no brief: their rows are summed up each time.
+Days of version 0.1.0 and objects of a store have no brief: their rows are summed up each time. So are
+those of a day whose brief was damaged.
 """
 
 from __future__ import annotations
