@@ -86,29 +86,28 @@ class Sides:
     def close_side(self, name: SideName) -> None:
         """A side is being closed."""
         _check_name(name)
-        end = _End("closed", f"The {name} side of the pair has been closed. Make a new client to send again.")
+        self._close(name, f"The {name} side of the pair has been closed. Make a new client to send again.")
+
+    def close(self) -> None:
+        """Both are being closed, with the client."""
+        for name in _NAMES:
+            self._close(name, "The client has been closed. Make a new one to send again.")
+
+    def _close(self, name: SideName, cause: str) -> None:
+        end = _End("closed", cause)
         if name in self._ends:
             self._ends[name] = end
         else:
             self._end(name, end)
 
-    def close(self) -> None:
-        """Both are being closed, with the client."""
-        self._stop_waiting()
-        for name in _NAMES:
-            is_news = name not in self._ends
-            self._ends[name] = _End("closed", "The client has been closed. Make a new one to send again.")
-            self.have_ended = True
-            if is_news:
-                self._on_end(name)
-
     def _end(self, name: SideName, end: _End) -> None:
         self._ends[name] = end
         self.have_ended = True
         self._on_end(name)
-        if len(self._ends) == len(_NAMES):
-            self._stop_waiting()
-        elif self._is_hosting:
+        if self._grace is not None:  # both have
+            self._grace.cancel()
+            self._grace = None
+        elif self._is_hosting and len(self._ends) == 1:
             self._grace = self._timers.call_at(self._timers.now() + PARTNER_GRACE, self._fault_partner)
 
     def _fault_partner(self) -> None:
@@ -122,11 +121,6 @@ class Sides:
             f"the {ended} side {why} and this one was not closed within {PARTNER_GRACE:g} s, so that the "
             "hosted syphon has nothing to move messages between",
         )
-
-    def _stop_waiting(self) -> None:
-        if self._grace is not None:
-            self._grace.cancel()
-            self._grace = None
 
 
 def _check_name(name: str) -> None:
