@@ -262,8 +262,8 @@ class Spool:
             found = await self.thread.run(self._adopt_stores)
         except Exception:
             log.exception("what earlier processes spooled cannot be read")
-            found = {}
-        for key, held in found.items():
+            found = []
+        for key, held in found:
             self._count(key, held)
         for key in [*self._held]:
             self._begin_lane(key, at_once=True)
@@ -391,16 +391,11 @@ class Spool:
         self.stores.append(self._own)
         self._own.keep(key, data, messages)
 
-    def _adopt_stores(self) -> dict[LineKey, Held]:
+    def _adopt_stores(self) -> list[tuple[LineKey, Held]]:
         found = adopt_stores(self._directory)
         self.stores[:0] = found  # here, so that they are let go though nobody waits any more
         self._count_aside()
-        sums: dict[LineKey, Held] = {}
-        for store in found:
-            for key, held in store.lines().items():
-                before = sums.get(key, Held())
-                sums[key] = Held(before.messages + held.messages, before.size + held.size)
-        return sums
+        return [line for store in found for line in store.lines().items()]
 
     def _keep_refused(self, name: str, spooled: SpooledMessage, message: Message, reason: str) -> Path:
         is_again = is_refused(self._directory, name)
