@@ -8,7 +8,6 @@ import pytest
 
 from pairbus import conditions
 from pairbus.amqp.performatives import AmqpError
-from pairbus.clock import SystemClock
 from pairbus.plumbing.collector import uncollected
 from pairbus.pump.amqp_transport import AmqpTransport
 from pairbus.wire.errors import CONNECTION_LOST, UNANSWERED, TransportError
@@ -23,9 +22,7 @@ HEARTBEAT = bytes.fromhex("0000000802000000")
 
 async def connect(bench: Bench) -> AmqpLine:
     side = bench.pair().primary.resolve()
-    return await open_line(
-        side.place(), side.tokens(), timeout=PATIENCE, container_id="test", clock=SystemClock()
-    )
+    return await open_line(side.place(), side.tokens(), timeout=PATIENCE, container_id="test")
 
 
 def transport_of(bench: Bench) -> AmqpTransport:

@@ -22,7 +22,7 @@ from pairbus.pump.pair import PumpPair, Side
 from pairbus.pump.pump import Pump
 from pairbus.pump.transport import BacklogSource
 from pairbus.wire.errors import CONNECTION_LOST, TransportError
-from pairbus.wire.line import AmqpLine
+from pairbus.wire.sign_in import open_line
 from pairbus.wire.tokens import CbsToken, SasTokens
 from tests.waiting import PATIENCE, eventually
 
@@ -271,8 +271,8 @@ async def test_who_waits_for_a_token_on_a_line_that_ends_is_told_so(bench: Bench
             await asyncio.Event().wait()
             raise AssertionError("it is called off")
 
-    line = await AmqpLine.connect(bench.pair().primary.resolve().place(), Slow(), timeout=10.0)
-    line.put_token = lambda *_: None
+    place = bench.pair().primary.resolve().place()
+    line = await open_line(place, Slow(), timeout=PATIENCE, container_id="test")
     waiting = asyncio.create_task(line.authorize("orders"))
     await asyncio.wait_for(asked.wait(), PATIENCE)
     line.cut(CONNECTION_LOST, "pulled out")

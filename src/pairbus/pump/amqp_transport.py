@@ -15,7 +15,6 @@ from pairbus import conditions, words
 from pairbus.amqp.message import MessageSections, encode_value, scan
 from pairbus.amqp.performatives import ACCEPTED, RELEASED, AmqpError, DeliveryState, Modified, Rejected
 from pairbus.amqp.types import Array, Int, Symbol, UInt
-from pairbus.clock import SystemClock
 from pairbus.pairing.envelope import ACCOUNTED
 from pairbus.pairing.failures import Fate
 from pairbus.plumbing.tasks import is_cancelled
@@ -148,7 +147,6 @@ class AmqpTransport:
             self._tokens,
             timeout=self.timeout,
             container_id=self._container_id,
-            clock=SystemClock(),
         )
         if isinstance(credits := line.welcome.get(words.CREDITS), int):
             self.has_credits = True

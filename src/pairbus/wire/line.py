@@ -53,7 +53,7 @@ from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import AmqpError
 from pairbus.amqp.session import Session
 from pairbus.amqp.types import Symbol
-from pairbus.clock import Clock, SystemClock
+from pairbus.clock import SystemClock
 from pairbus.plumbing.hosts import os_reason
 from pairbus.plumbing.promises import wake_all
 from pairbus.plumbing.tasks import is_cancelled
@@ -157,13 +157,11 @@ class _Awaited:
 class AmqpLine(asyncio.BufferedProtocol):
     """One connection. Made by `connect`."""
 
-    def __init__(
-        self, place: Place, tokens: TokenSource, *, clock: Clock, container_id: str, user_agent: str
-    ) -> None:
+    def __init__(self, place: Place, tokens: TokenSource, *, container_id: str, user_agent: str) -> None:
         self.place = place
         self.lost: TransportError | None = None
         self._tokens = tokens
-        self._clock = clock
+        self._clock = SystemClock()
         self._loop = asyncio.get_running_loop()
         self.time = LoopTimers(self._loop).now
         self.timer = SharedTimer(self._loop)
@@ -208,14 +206,11 @@ class AmqpLine(asyncio.BufferedProtocol):
         tokens: TokenSource,
         *,
         timeout: float,
-        container_id: str = "pairbus-pump",
-        user_agent: str = "pairbus",
-        clock: Clock | None = None,
+        container_id: str,
+        user_agent: str,
     ) -> AmqpLine:
         """Open a connection; TransportError if that does not work in time."""
-        line = cls(
-            place, tokens, clock=clock or SystemClock(), container_id=container_id, user_agent=user_agent
-        )
+        line = cls(place, tokens, container_id=container_id, user_agent=user_agent)
         try:
             async with asyncio.timeout(timeout):
                 await asyncio.get_running_loop().create_connection(

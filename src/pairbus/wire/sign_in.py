@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 from pairbus import conditions, words
-from pairbus.clock import Clock
 
 from .errors import UNANSWERED, TokenRefused
 from .line import AmqpLine, Place
@@ -19,11 +18,10 @@ async def open_line(
     timeout: float,
     container_id: str,
     user_agent: str = "pairbus",
-    clock: Clock,
 ) -> AmqpLine:
     """A new line; each answer has `timeout` seconds. Ask it to `authorize` an entity before each link."""
     line = await AmqpLine.connect(
-        place, tokens, timeout=timeout, container_id=container_id, user_agent=user_agent, clock=clock
+        place, tokens, timeout=timeout, container_id=container_id, user_agent=user_agent
     )
     try:
         cbs = await RequestLink.open(line, words.CBS, timeout=timeout)

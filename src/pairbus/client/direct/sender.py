@@ -21,7 +21,6 @@ from azure.servicebus.exceptions import ServiceBusError
 from pairbus import conditions, words
 from pairbus.amqp.errors import EncodeError
 from pairbus.amqp.types import Array
-from pairbus.clock import SystemClock
 from pairbus.plumbing.tasks import look_away
 from pairbus.sdk.privates import ErrorLevel, LinkLimits, sdk_error, sdk_request_error, sdk_token_error
 from pairbus.wire.answers import SendAnswer
@@ -234,7 +233,6 @@ class AmqpSender:
                 timeout=_PATIENCE,
                 container_id=way.container_id,
                 user_agent=way.user_agent,
-                clock=SystemClock(),
             )
         elif self._link is not None and is_denial(self._link.lost):
             line.distrust(self.entity_name)
