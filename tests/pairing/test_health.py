@@ -309,6 +309,24 @@ def test_throttling_holds_the_clock_of_those_that_wait() -> None:
     assert health.next_deadline == 201 + 5
 
 
+@pytest.mark.parametrize("outcome", ["success", "refusal"])
+def test_another_answer_does_not_end_the_wait_that_throttling_asked_for(outcome: str) -> None:
+    """Nobody sends before that is over, so nothing can be answered."""
+    health = make(failover_interval=1)
+    health.begin("head", 100)
+    health.begin("beside", 100)
+    health.record("head", throttled(10), now=100, reason="busy")
+    if outcome == "success":
+        health.succeed("beside", 101)
+    else:
+        health.record("beside", REFUSED, now=101, reason="disabled")
+    health.begin("behind", 102)
+    assert health.tick(104) == ()
+    deadline = health.next_deadline
+    assert deadline is not None
+    assert deadline >= 110 + 1
+
+
 def test_throttling_counts_after_a_time_if_an_option_says_so() -> None:
     health = make(failover_interval=60, count_throttled_after=30)
     for begun in (100, 110, 120):

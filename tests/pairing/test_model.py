@@ -38,18 +38,19 @@ class Model:
     begun: dict[int, float] = field(default_factory=dict)
     failed: list[float] = field(default_factory=list)  # beginnings of failed attempts, since the last success
     success: float = -1.0
+    held: float = -1.0  # the end of the last wait that the service asked for
     ping_results: list[str] = field(default_factory=list)  # since the failover
     newest_answer: int = 0
-    has_succeeded: bool = False
+    is_connected: bool = False  # else a link is opened first
     absences: dict[str, float] = field(default_factory=dict)
 
     def deadline(self) -> float | None:
         if self.state not in (EntityState.HEALTHY, EntityState.SUSPECT):
             return None
         waiting = list(self.begun.values()) if self.interval > 0 else []
-        patience = self.interval if self.has_succeeded else max(self.interval, 3.0)
+        patience = self.interval if self.is_connected else max(self.interval, 3.0)
         ends = [max(begun, self.success) + self.interval for begun in self.failed]
-        ends += [max(begun, self.success) + patience for begun in waiting]
+        ends += [max(begun, self.success, self.held) + patience for begun in waiting]
         return min(ends, default=None)
 
     def recover(self, now: float) -> None:
@@ -130,7 +131,7 @@ class PairMachine(RuleBasedStateMachine):
         del self.model.begun[attempt]
         self.end(attempt)
         self.model.recover(self.now)
-        self.model.has_succeeded = True
+        self.model.is_connected = True
         self.carry_out(self.health.succeed(attempt, self.now), old=old)
 
     @precondition(lambda self: self.model.begun)
@@ -138,7 +139,8 @@ class PairMachine(RuleBasedStateMachine):
     def fail(self, data: st.DataObject) -> None:
         attempt = data.draw(st.sampled_from(sorted(self.model.begun)))
         old = self.model.state
-        self.model.failed.append(self.model.begun.pop(attempt))
+        begun = max(self.model.begun.pop(attempt), self.model.held)
+        self.model.failed.append(min(begun, self.now))
         self.end(attempt)
         self.model.state = EntityState.SUSPECT
         deadline = self.model.deadline()
@@ -156,7 +158,20 @@ class PairMachine(RuleBasedStateMachine):
         self.end(attempt)
         if verdict.is_answer:
             self.model.recover(self.now)
+            self.model.is_connected = False
         self.carry_out(self.health.record(attempt, verdict, now=self.now, reason="no"), old=old)
+
+    @precondition(lambda self: self.model.begun)
+    @rule(data=st.data(), wait=st.sampled_from([2.0, 10.0]))
+    def throttle(self, data: st.DataObject, wait: float) -> None:
+        """Who waits as long as it was told to has not gone without an answer."""
+        attempt = data.draw(st.sampled_from(sorted(self.model.begun)))
+        del self.model.begun[attempt]
+        self.end(attempt)
+        self.model.held = max(self.model.held, self.now + wait)
+        verdict = Ruling(Action.THROTTLED, FailureKind.THROTTLED, wait)
+        effects = self.health.record(attempt, verdict, now=self.now, reason="busy")
+        self.carry_out(effects, old=self.model.state)
 
     @precondition(lambda self: self.ended)
     @rule(data=st.data())
@@ -199,7 +214,7 @@ class PairMachine(RuleBasedStateMachine):
         elif model.ping_results[-3:] in (["missing"] * 3, ["denied"] * 3):
             model.state = EntityState.FAULTED
         if result == "good":
-            model.has_succeeded = True
+            model.is_connected = True
             effects = self.health.ping_succeeded(number, self.now)
         else:
             verdict = {"transient": COUNT, "missing": MISSING, "denied": DENIED}[result]
@@ -218,6 +233,7 @@ class PairMachine(RuleBasedStateMachine):
     @rule()
     def mark_healthy(self) -> None:
         old = self.model.state
+        self.model.is_connected &= old in (EntityState.HEALTHY, EntityState.SUSPECT)
         self.model.recover(self.now)
         self.carry_out(self.health.mark_healthy(self.now), old=old)
 

@@ -21,7 +21,7 @@ Theory of operation
    entity that goes on answering others. A refusal stops it like a success: an entity that is disabled, gone,
    full or not ours to use is not down, whatever became of the link to it, and the backlog would only hide
    what the caller has to see. Throttling holds the clock for those that wait, until the wait is over that the
-   service asked for.
+   service asked for, whatever it answers meanwhile: nobody sends before that.
 5. With a `failover_interval` of 0 only a failure fails over, since every attempt is without an answer at
    first; what bounds a silent peer is then the shell's deadline for one attempt, which ends in a failure.
 6. The first ping goes out with the failover, the next ones each `ping_primary_interval` after the start of
@@ -307,7 +307,8 @@ class EntityHealth:
         self._is_back_by_word = False
         if self.state is _HEALTHY:  # as the table says; to look it up costs a send as much as all else here
             self._failing_since = self._throttled_since = self._unheard_since = self._excused_at = None
-            self._counts_from = now
+            if now > self._counts_from:
+                self._counts_from = now
             return ()
         return self._take(Input.ATTEMPT_SUCCEEDED, now, "a send succeeded")
 
@@ -497,7 +498,7 @@ class EntityHealth:
         match step:
             case HealthStep.STOP_CLOCK:
                 self._failing_since = self._throttled_since = self._unheard_since = self._excused_at = None
-                self._counts_from = now
+                self._counts_from = max(self._counts_from, now)
             case HealthStep.ABANDON:
                 abandoned, self._attempts = tuple(self._attempts), {}
                 self._failing_since = self._unheard_since = None
