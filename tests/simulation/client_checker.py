@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pairbus.broker.counters import OperationKind
 from pairbus.client.state.records import UNANSWERED, UNKNOWN
-from pairbus.options import EntityState
+from pairbus.options import EntityState, StateChange
 from pairbus.words import ENQUEUED_TIME
 
 from .checker import stored
@@ -228,14 +228,19 @@ def _check_recovery(history: ClientHistory) -> list[str]:
 def _check_failovers(history: ClientHistory) -> list[str]:
     """An entity fails over for an outage, or by hand, and in time: whoever sends in one waits no longer."""
     plan = history.plan
-    over = [change for _, change in history.changes if change.new is EntityState.FAILED_OVER]
+    over = [
+        change
+        for at, change in history.changes
+        if change.new is EntityState.FAILED_OVER and not _is_heard_late(history, change, at)
+    ]
     is_calm = not plan.deeds and not plan.crashes
     wrong: list[str] = []
     # With an interval of 0 a send whose link is detached before its answer goes to the backlog.
     mild = {"busy", "full"} if plan.knobs.failover_interval == 0 else {"busy", "full", "disabled", "token"}
     is_mild = all(fault.kind in mild for fault in plan.faults if fault.where == PRIMARY)
-    # Where no caller waits until a link is open, nothing is ever answered.
-    is_quick = plan.knobs.opening < min((call.timeout or 60.0 for call in plan.calls), default=60.0)
+    # Where nobody waits until a link is open, nothing is ever answered.
+    waits = [plan.knobs.failover_interval or 60.0, *(call.timeout or 60.0 for call in plan.calls)]
+    is_quick = plan.knobs.opening < min(waits)
     if is_mild and is_calm and is_quick and not plan.knobs.counts_all:
         wrong += [f"failed over without an outage: {change}" for change in over]
     if is_calm and not plan.knobs.keeps_order and plan.knobs.on_suspect == "hold":
@@ -245,6 +250,13 @@ def _check_failovers(history: ClientHistory) -> list[str]:
             if (longest := _longest_hold(history, call)) is not None and history.took[call] > longest
         ]
     return wrong
+
+
+def _is_heard_late(history: ClientHistory, change: StateChange, at: float) -> bool:
+    """Whether links were refused, and those who waited for that had given up when the SDK told it."""
+    is_silence = "unanswered" in change.reason or "no answer" in change.reason
+    since = at - history.plan.knobs.failover_interval - _FIRST_ANSWER
+    return is_silence and any(since < one < at for one in history.primary.refusals.get(change.path, ()))
 
 
 def _longest_hold(history: ClientHistory, call: PlannedCall) -> float | None:

@@ -250,6 +250,8 @@ class SimulatedNamespace:
         self.attempts: list[Attempt] = []
         #: Messages of sends whose answer nobody has heard.
         self.unheard: set[str] = set()
+        #: When the opening of a link was refused, by path: who opens it hears of that late.
+        self.refusals: dict[str, list[float]] = {}
         #: Paths that nobody may send to.
         self.denied: set[str] = set()
         #: Called with queue and message when one is about to leave a queue, and how.

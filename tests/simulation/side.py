@@ -122,6 +122,7 @@ class SimulatedSender:
             await connection.answer(link, "attach", attach, _PATIENCE)
         except Refused as error:
             connection.cut("refused")
+            namespace.refusals.setdefault(path, []).append(asyncio.get_running_loop().time())
             await asyncio.sleep(_OPENING)
             _raise(error, is_opening=True)
         except LostWord as error:
