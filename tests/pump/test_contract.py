@@ -70,6 +70,7 @@ class Place(Protocol):
     def stored(self, path: str) -> list[MessageSections]: ...
     def empty_receives(self) -> int: ...
     def refuse(self) -> None: ...
+    def fall_silent(self) -> None: ...
     def heal(self) -> object: ...
 
 
@@ -94,6 +95,11 @@ class EmbeddedPlace:
     def refuse(self) -> None:
         self._bench.primary.faults.set("refuse")
 
+    def fall_silent(self) -> None:
+        if isinstance(self.transport, AmqpTransport):
+            self.transport.timeout = 0.2
+        self._bench.primary.faults.set("silence")
+
 
 class SimulatedPlace:
     """A simulated namespace, on the clock of the machine for once."""
@@ -115,6 +121,11 @@ class SimulatedPlace:
     def refuse(self) -> None:
         self._weather.add(Fault("refuse", "contoso", 0.0, inf))
         self._namespace.cut("connections are refused")
+
+    def fall_silent(self) -> None:
+        assert isinstance(self.transport, SimulatedTransport)
+        self.transport.timeout = 0.2
+        self._weather.add(Fault("silence", "contoso", 0.0, inf))
 
 
 @pytest.fixture(params=["amqp", "sdk", "simulated"])
@@ -261,6 +272,16 @@ async def test_nothing_to_receive_is_an_empty_list_and_one_empty_receive(
     await source.close()
     await transport.close()
     assert place.empty_receives() in place.empty_receive
+
+
+async def test_who_stops_receiving_hears_of_no_silence(transport: Transport, place: Place) -> None:
+    """What came can still be given back, and a drain that is at its end has not failed."""
+    source = transport.source(QUEUE)
+    assert await source.receive(5, 0.05) == []
+    place.fall_silent()
+    assert await source.stop_receiving() == []
+    place.heal()
+    await source.close()
 
 
 async def test_what_there_is_can_be_had_at_once(transport: Transport) -> None:

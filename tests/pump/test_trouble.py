@@ -99,6 +99,23 @@ async def test_what_a_dead_pump_had_fetched_is_in_doubt(bench: Bench) -> None:
     assert {row["message_id"] for row in bench.receipts.rows if row["unsure"]} == set(names[:8])
 
 
+async def test_who_is_stopped_completes_what_was_moved_and_lies_put_aside(bench: Bench) -> None:
+    """Its locks have ended while the primary took its time; the next pump would send it again."""
+    (queue,) = bench.create("orders")
+    names = await put_aside_by_three(bench, queue, 20)
+    bench.primary.faults.set("delay", entity="orders", seconds=2.0)
+    pump = bench.pump([queue], drain=False)
+    with bench.short_locks(queue):
+        running = asyncio.create_task(pump.run())
+        await eventually(lambda: len(bench.ids("orders")) == len(names))
+        await eventually(lambda: bench.locked(queue) == 0)
+    pump.stop()
+    assert (await running).lost_locks >= len(names)
+    bench.primary.faults.clear()
+    assert (await bench.drain([queue])).moved == 0
+    assert sorted(bench.ids("orders")) == names
+
+
 async def test_what_a_dead_pump_had_is_in_doubt_though_its_time_is_over(bench: Bench) -> None:
     """It may have been sent in time, and who redrives it sends it a second time."""
     (queue,) = bench.create("orders")

@@ -172,14 +172,14 @@ class PumpHistory(SimulatedHistory):
         return how
 
     def _excuse_unfinished(self, summary: PumpSummary) -> None:
-        """Of a queue that could not be read to its end, what was moved and has lost its lock did not come
-        again to who knows that it was.
+        """What was moved and has lost its lock did not come again to who knows that it was: of a queue that
+        could not be read to its end, and if the pump was stopped. What was put aside is fetched even then.
         """
         assert self._pump is not None
         for one in self._pump._pumps:
-            if one.queue in summary.queue_errors:
-                left = one._intake.unsettled
-                self.unsettled.update(self.numbers[one.queue, number].id for number in left)
+            for number in one._intake.unsettled:
+                if one.queue in summary.queue_errors or not one.lanes.knows(number):
+                    self.unsettled.add(self.numbers[one.queue, number].id)
 
     async def _run_rivals(self) -> None:
         rivals = [Process(f"rival {number}") for number in range(self.plan.knobs.rivals)]

@@ -32,6 +32,7 @@ from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.message import MessageSections, scan
 from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.pairing.names import path_key
+from pairbus.wire.errors import TransportError
 from pairbus.words import EXPIRED
 
 from .browsing import NO_END
@@ -247,6 +248,17 @@ class Intake:
     def reopen(self) -> None:
         """The link is opened anew: nothing is known of what others did meanwhile."""
         self._known, self._is_looked_through, self._past, self._came = 0, False, 0, 0
+
+    async def settle_rest(self, queue: str, source: BacklogSource) -> None:
+        """Complete what was moved and still lies put aside: the next pump would send it again."""
+        left = sorted(filter(self._lanes.knows, self.unsettled))
+        if not left:
+            return
+        try:
+            found = await source.fetch(left)
+            await source.complete([one for one in found if isinstance(one, Delivery)])
+        except TransportError as error:
+            self._station.tally.queue_errors[queue] = error.words
 
     async def look_beyond(self, source: BacklogSource) -> None:
         """Rule 3: what lies beyond the last delivery."""

@@ -7,8 +7,9 @@ Theory of operation
    completed. A crash in between sends a message twice at worst.
 3. A message whose completion fails (its lock was lost) comes again, or is fetched if it was put aside. Its
    number is remembered from when the primary has it, so that it is completed then and not sent a second time.
-   Where it fails for another reason it is tried again while the lock lasts, which outlives its link: who ends
-   with such messages leaves them to the next pump, which knows nothing of them and sends them again.
+   Where it fails for another reason it is tried again while the lock lasts, which outlives its link. Who ends
+   with such messages fetches those that were put aside once more; the others it leaves to the next pump,
+   which knows nothing of them and sends them again.
 4. What was put aside by others, or is locked by them, is looked for where deliveries leave a gap, and beyond
    the last one when the queue gives nothing more (see `intake`). A drain asks then anyway; who stays asks
    once, when the link opens, whether there is anything at all, and if so waits a moment for what comes of it
@@ -555,6 +556,7 @@ class QueuePump:
         self._station.note_asking(-1)
         while self._tasks:
             await asyncio.wait(self._tasks)
+        await self._intake.settle_rest(self.queue, self._source)
         await self._give_back([])
         self._station.count_in_hand(-self._counted)
         self._counted = 0
