@@ -13,6 +13,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -340,7 +341,8 @@ def count_keys(
     delivered, buried, left, echoed = Counter[Key](), Counter[Key](), Counter[Key](), Counter[Key]()
     bygone = Counter[Key]()
     for (key, name), shown in signs.items():
-        came = float(name.rpartition(":")[2]) / 1000
+        told = name.rpartition(":")[2]
+        came = int(told) / 1000 if told.isdecimal() else inf  # damaged
         if came < since and first.get(key, came + 61.0) - came > 60.0:
             bygone[key] += 1
             continue

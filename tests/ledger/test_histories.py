@@ -15,7 +15,7 @@ import pytest
 from pairbus.client.state.records import KIND as REDIRECTS
 from pairbus.errors import PairbusError
 from pairbus.ledger.chain import read_heads
-from pairbus.ledger.generation import newest_table
+from pairbus.ledger.generation import done_heads, newest_table, read_table
 from pairbus.ledger.receipts import KIND as RECEIPTS
 
 from .histories import Copy, History, judge
@@ -88,8 +88,12 @@ def counted_files(directory: Path) -> list[Path]:
     """All but what is hidden, locks and drafts, and signs of those who wrote nothing: others tell as much. So
     do segments, where an anchor tells of a first table that is still to come.
     """
-    heads = [one for kind in KINDS for one in read_heads(directory, kind)]
-    idle = {one.path for one in heads if one.head is not None and not one.head.commits}
+    idle: set[Path] = set()
+    for kind in KINDS:
+        heads, table = read_heads(directory, kind), read_table(directory, kind)
+        idle |= {one.path for one in heads if one.head is not None and not one.head.commits}
+        # A compaction that was killed has left these, of which its table tells.
+        idle |= {one.path for one in done_heads(heads, table.manifest.covered)}
     files = {path for path in directory.glob("[!.]*/*") if not path.name.startswith(".")}
     files |= {path for path in directory.glob("[!.]*") if path.is_file()}
     to_come = {directory / f"{kind}-table.json" for kind in KINDS if newest_table(directory, kind) is None}

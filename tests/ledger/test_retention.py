@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from pairbus.ledger.chain import ChainAudit
+from pairbus.ledger.chain import ChainAudit, is_head
 from pairbus.ledger.commit_objects import CommitWriter
 from pairbus.ledger.generation import TableRead, compact
 from pairbus.ledger.receipts import KIND as RECEIPTS
@@ -224,12 +224,17 @@ def test_objects_go_one_generation_later(store: RecordStore) -> None:
     kept = StoreFiles.list(store, RECEIPTS, is_audited=False)
     assert [*kept.table.manifest.files] == names[1:], "what is damaged stays"
     redirects(running, 4)
+    (head,) = (path.name for path, head in files.heads if head is not None and not head.is_open)
+    damaged = f"{head.rsplit('.', 2)[0]}.1.head"  # an older one
+    store.put(damaged, b"{}")
     again = trim(store.place, before=NOW - 30 * DAY)
     assert (again.redirects, again.receipts) == (0, 0)
+    there = store.list(REDIRECTS)
+    assert (head in there, damaged in there) == (False, True), "damage is not forgotten"
+    store.delete(damaged)
     files = StoreFiles.list(store, REDIRECTS)
     assert (len(files.fresh), files.audit(must_succeed=True).gaps) == (2, [])
     assert sum(map(holds_rows, files.names)) == 2
-    heads = [name for name in files.names if name.endswith(".head")]
-    assert len(heads) == 1, "of the one that runs"
+    assert len(list(filter(is_head, files.names))) == 1, "of the one that runs"
     store.delete(files.fresh[0])
     assert any("are gone" in gap for gap in StoreFiles.list(store, REDIRECTS).audit(must_succeed=True).gaps)

@@ -215,7 +215,7 @@ def _count_what_could_not_be_spooled() -> Iterator[Any]:
             self._count(entry.key, entry.held)
             raise
 
-    yield _always(Spool, "_commit_entry", keep)
+    yield _always(Spool, "_keep", keep)
 
 
 @mutant("leave pings out of the ledger", world="client")

@@ -441,9 +441,16 @@ def test_spark_judges_as_plain_python_does(spark: Any, tmp_path: Path) -> None:
         assert told.is_clean == plain.is_clean
 
 
-@pytest.mark.parametrize(("apart", "lost", "unclear"), [(0.3, 0, 0), (5000.0, 0, 1)])
+@pytest.mark.parametrize(
+    ("apart", "name", "lost", "unclear"),
+    [
+        (0.3, "q:1:{}", 0, 0),
+        (5000.0, "q:1:{}", 0, 1),
+        (5000.0, "q:1:{}R", 0, 0),  # damaged, which the chain tells
+    ],
+)
 def test_an_older_message_does_not_stand_in_for_one_with_its_id(
-    spark: Any, apart: float, lost: int, unclear: int
+    spark: Any, apart: float, name: str, lost: int, unclear: int
 ) -> None:
     """Unless it is the same, and the records were removed up to the moment at which it was sent."""
     since = 1_790_000_000.0
@@ -452,7 +459,7 @@ def test_an_older_message_does_not_stand_in_for_one_with_its_id(
     recorded = spark.createDataFrame(
         [(*key, "q", at, None)], f"{named}, queue string, at double, outcome string"
     )
-    arrived = [(*key, f"q:1:{int(came * 1000)}", 1)]
+    arrived = [(*key, name.format(int(came * 1000)), 1)]
     handled = _signs(spark.createDataFrame(arrived, f"{named}, copy string, has_arrived int"))
     seen = handled.where("false")
     (told,) = _reckon(_sum_up(_recorded(recorded), seen, handled, since=since)).collect()

@@ -82,6 +82,7 @@ def delete_old(files: StoreFiles, before: Manifest) -> None:
     """Rule 3: what the generation before had taken over or replaced."""
     done = [head for _, head in done_heads(files.heads, before.covered) if head is not None]
     names = [head.name(files.kind) for head in done]
+    damaged = {path.name for path, head in files.heads if head is None}
     # Of several heads of a writer the one that counts goes last: it says that the writer has ended.
     last = {head.object_name(files.kind) for head in done}
     for name in sorted(files.names, key=lambda name: name in last):
@@ -89,7 +90,7 @@ def delete_old(files: StoreFiles, before: Manifest) -> None:
         if generation is not None:
             is_old = generation < before.generation and name not in before.files
         elif is_head(name):
-            is_old = any(is_of_head(name, head) for head in names)
+            is_old = name not in damaged and any(is_of_head(name, head) for head in names)
         else:
             is_old = holds_rows(name) and not is_fresh(name, before.covered)
         if is_old:

@@ -256,9 +256,10 @@ def _sum_up(recorded: DataFrame, seen: DataFrame, handled: DataFrame, *, since: 
     if since:
         copies = copies.join(recorded.select(*_KEY, "at"), _KEY, "left")
         # A copy is called by the time when it came to its queue; its record is written then.
-        came = F.substring_index("copy", ":", -1).cast("double") / 1000
+        came = F.substring_index("copy", ":", -1).try_cast("double") / 1000
         is_apart = F.coalesce(F.col("at") - came > _APART, F.lit(True))
-        is_bygone = ((came < since) & is_apart).cast("int")
+        # A name that tells no time has been damaged.
+        is_bygone = F.coalesce((came < since) & is_apart, F.lit(False)).cast("int")
         place = {name: column * (1 - is_bygone) for name, column in place.items()}
         place |= {name: F.col(name) * (1 - is_bygone) for name in _SENDS}
         place["bygone"] = is_bygone
