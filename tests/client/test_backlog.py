@@ -362,6 +362,7 @@ async def test_what_a_throttling_secondary_does_not_take_is_spooled_in_order(
 ) -> None:
     sender = down(still, enable_spool=True, state_dir=tmp_path)
     await sender.send_messages(text("a"))
+    still.primary.faults.set("refuse")  # however much time passes: no ping brings it back
     still.secondary.faults.set("busy")
     sends = [still.begin(sender.send_messages(text(name))) for name in ("b", "c", "d")]
     while not all(send.done() for send in sends):

@@ -245,6 +245,8 @@ def _calls(chance: random.Random, knobs: ClientKnobs) -> tuple[PlannedCall, ...]
     begins = [chance.uniform(0, _HORIZON * 0.7) for _ in range(chance.randint(1, 6))]
     pipelined = {caller for caller in range(callers) if chance.random() < 0.4}
     large = chance.choice((0.0, 0.0, 0.1)) if knobs.is_narrow else 0.0
+    # Five fit into one batch for a narrow backlog queue, more have to be split.
+    most = 20 if knobs.is_narrow else 5
     hasty = chance.choice((0.0, 0.0, 0.0, 0.3))
     calls: list[PlannedCall] = []
     number = 0
@@ -252,7 +254,7 @@ def _calls(chance: random.Random, knobs: ClientKnobs) -> tuple[PlannedCall, ...]
         kind = chance.choice(
             ("one", "one", "one", "one", "list", "list", "batch", "batch", "schedule", "cancel")
         )
-        size = chance.randint(1, 5) if kind in ("list", "batch") else 1
+        size = chance.randint(1, most) if kind in ("list", "batch") else 1
         caller = chance.randrange(callers)
         if caller in pipelined and kind == "batch":
             kind = "list"  # whoever awaits a batch before it is sent has no order to ask for

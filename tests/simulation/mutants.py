@@ -47,7 +47,7 @@ def mutant(name: str, *, world: str = "pump") -> Callable[[Patches], Patches]:
     return add
 
 
-def catch(name: str, *, first: int = 0, histories: int = 300) -> Finding | None:
+def catch(name: str, *, first: int = 0, histories: int = 1000) -> Finding | None:
     """The first history that shows a mutant."""
     chosen = MUTANTS[name]
     with chosen.alive():
