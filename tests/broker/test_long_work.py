@@ -14,10 +14,18 @@ from hypothesis import strategies as st
 
 from pairbus import words
 from pairbus.amqp.events import LinkAttached, LinkFlowed, Settled, TransferReceived
-from pairbus.amqp.message import Properties, encode_annotations, encode_data, encode_properties
+from pairbus.amqp.message import (
+    Properties,
+    encode_annotations,
+    encode_application_properties,
+    encode_data,
+    encode_properties,
+    encode_value,
+)
 from pairbus.amqp.performatives import Accepted, Modified, Source, Target
-from pairbus.amqp.types import Symbol, Timestamp
+from pairbus.amqp.types import Int, Symbol, Timestamp
 from pairbus.broker import Broker, strand
+from pairbus.broker.counters import OperationKind
 from pairbus.broker.decisions import Decisions
 from pairbus.broker.engine.breath import breathe
 from pairbus.broker.engine.settings import QueueSettings
@@ -363,6 +371,31 @@ def test_what_was_said_before_the_end_of_a_line_is_heard(
     is_heard = end != "cut"
     assert set(counts(busy, "news")) == {MANY["news"] * is_heard}
     assert counts(busy, "orders") == [MANY["orders"] + (not is_heard)]
+
+
+def test_who_has_gone_is_answered_no_requests(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read may hold a thousand of them, each of which takes long; the namespace was busy for minutes."""
+    held, busy, host = Held(monkeypatch, broker), broker["busy"], broker._hosts["busy"]
+    with connect(busy) as second, connect(busy) as client:
+        second.attach("orders/$management", sends=False)
+        requests = second.attach("orders/$management", sends=True)
+        (peer,) = (one for one in host.peers if one.endpoints)
+        begin_batch(client, "orders")
+        wait_until(lambda: held.stands)
+        peek = encode_properties(Properties(message_id="id")) + encode_application_properties(
+            {"operation": words.OPERATION_PREFIX + "peek-message"}
+        )
+        body = encode_value({"from-sequence-number": 0, "message-count": Int(MANY["orders"])})
+        for _ in range(20):
+            requests.send(peek + body, tag=b"t", settled=True)
+        second.flush()
+        wait_until(lambda: peer._is_waiting)
+        second.vanish()
+        wait_until(lambda: peer not in host.peers)
+        held.goes_on = True
+        assert isinstance(client.await_event(Settled).state, Accepted)
+        wait_until(lambda: not peer.endpoints)
+    assert busy.count(OperationKind.MANAGEMENT) == 0
 
 
 def test_a_heartbeat_meanwhile_lets_nothing_else_be_done(

@@ -48,7 +48,7 @@ from .attach import attach_link
 from .endpoint import LinkEndpoint
 from .machine import Clog, Farewell, Heartbeat, make_machine
 from .pace import LITTLE, MEMBER_SLICE, MOST_OUTPUT, STRANGER_READ, STRANGER_SLICE
-from .requests import MOST_WAITING_BYTES, AnswerEndpoint, AnswerLinks
+from .requests import MOST_WAITING_BYTES, AnswerEndpoint, AnswerLinks, RequestEndpoint
 
 if TYPE_CHECKING:
     from pairbus.broker.host import NamespaceHost
@@ -337,12 +337,9 @@ class Peer(Direct):
 
     def flush(self) -> None:
         """Write what was put aside. Called by the host, after the turn's commit."""
-        if self._transport is None:
-            return
         if self._is_cut:
             self.reset()
-            return
-        if self._is_barred:
+        if self._transport is None or self._is_cut or self._is_barred:
             return
         data, self._staged = self._staged, b""
         if data:
@@ -498,7 +495,9 @@ class Peer(Direct):
 
     def _on_received(self, event: TransferReceived) -> None:
         endpoint = self._attentive(event.link)
-        if endpoint is not None:
+        # Requests are asked for the sake of their answers, which nobody would hear.
+        is_in_vain = self._transport is None and isinstance(endpoint, RequestEndpoint)
+        if endpoint is not None and not is_in_vain:
             endpoint.take_messages(event, self._todo)
 
     def _on_settled(self, event: Settled) -> None:
