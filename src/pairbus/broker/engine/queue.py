@@ -431,7 +431,7 @@ class MessageQueue(Entity):
         if message.expires_at is not None and message.expires_at <= now:
             self._expire(message, now)
         else:
-            self._stock.stand(message)
+            self._wake_at(self._stock.stand(message))
             self._context.ready.add(self)
 
     def _change(self, message: StoredMessage, properties: Mapping[str, Any] | None) -> bool:
@@ -493,11 +493,7 @@ class MessageQueue(Entity):
     def shift_durations(self, seconds: float) -> None:
         for queue in self.sub_queues():  # before the queue itself, which is as idle as they are
             queue.shift_durations(seconds)
-        if self._shelf.sessions is not None:
-            self._shelf.sessions.shift_locks(seconds)
-        else:
-            self._locks.shift_ends(seconds)
-        self._stock.await_ends(self._locks)
+        (self._locks if self._shelf.sessions is None else self._shelf.sessions).shift_ends(seconds)
         super().shift_durations(seconds)
 
     # -- sessions

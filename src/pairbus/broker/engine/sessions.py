@@ -120,7 +120,7 @@ class MessageSessions:
         lock.locked_until = until
         self._ends.add(until, lock.session_id)
 
-    def shift_locks(self, seconds: float) -> None:
+    def shift_ends(self, seconds: float) -> None:
         """Let all locks end that much later."""
         for session in self._all.values():
             if session.lock is not None:

@@ -6,7 +6,7 @@
    A locked message outlives its expiry until the lock ends; a deferred one until somebody asks for it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -42,13 +42,9 @@ class Stock:
         self._shelf.add(message)
         if message.state is _DEFERRED:
             self.deferred_count += 1
-        else:
-            self.active_count += 1
-            self.stand(message)
-        if message.expires_at is None:
             return NEVER
-        self._expiries.add(message.expires_at, message.sequence_number)
-        return message.expires_at
+        self.active_count += 1
+        return self.stand(message)
 
     def place_all(self, messages: Sequence[StoredMessage]) -> float:
         """Take in many active ones, in the order of their numbers, without sessions; the first expiry."""
@@ -65,13 +61,6 @@ class Stock:
                 if message.expires_at is not None:
                     self._expiries.add(message.expires_at, message.sequence_number)
         return first_end
-
-    def await_ends(self, locked: Iterable[StoredMessage]) -> None:
-        """The clock may have been set back: what has ended under a lock may come to its end again."""
-        for message in locked:
-            if message.expires_at is not None:
-                self._expiries.remove(message.expires_at, message.sequence_number)
-                self._expiries.add(message.expires_at, message.sequence_number)
 
     def take_off(self, message: StoredMessage) -> None:
         """Let a message go that neither waits nor is locked any more."""
@@ -104,13 +93,20 @@ class Stock:
 
     # -- the lines
 
-    def stand(self, message: StoredMessage) -> None:
-        """Let an active message wait."""
-        sessions = self._shelf.sessions
+    def stand(self, message: StoredMessage) -> float:
+        """Let an active message wait; when it expires. That may have come while it was locked, and lie ahead
+        again since the clock was set back.
+        """
+        sessions, end = self._shelf.sessions, message.expires_at
         if sessions is None:
             self.line.put(message.sequence_number)
         else:
             sessions.stand(message)
+        if end is None:
+            return NEVER
+        self._expiries.remove(end, message.sequence_number)
+        self._expiries.add(end, message.sequence_number)
+        return end
 
     def leave_line(self, message: StoredMessage) -> None:
         """A message waits no longer. The line itself keeps its number, and passes over it."""
