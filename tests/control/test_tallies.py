@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from pairbus.broker.connections import MOST_PROPERTIES, MOST_TEXT, Connections
 from pairbus.broker.counters import FORMER, Counters, OperationKind, OperationTally
+from pairbus.broker.engine.breath import PAUSE
 from pairbus.metering import UNIT_BYTES
 from tests.examples import examples
 
@@ -68,6 +69,24 @@ def test_what_is_forgotten_is_still_counted(counted: list[tuple[str, str, Operat
     assert {kind: counters.total(kind) for kind in OperationKind} == before
     assert sum(tally.bytes for tally in counters) == bytes_before
     assert {tally.connection for tally in counters} <= {"1", FORMER}
+
+
+@given(operations, st.lists(st.sampled_from(["1", "2", "3"])))
+def test_sums_are_right_whatever_is_forgotten_meanwhile(
+    counted: list[tuple[str, str, OperationKind, int]], gone: list[str]
+) -> None:
+    counters, left = counters_of(counted), iter(gone)
+    counters.forget("1")
+    known = PAUSE.set(lambda: counters.forget(next(left, "none")))
+    try:
+        sums = counters.sums()
+    finally:
+        PAUSE.reset(known)
+    assert sums == counters.sums()
+    assert sum(count for count, _, _ in sums.values()) == len(counted)
+    for (entity, kind), (count, _, size) in sums.items():
+        sizes = [size for at, _, of, size in counted if (at, of) == (entity, kind)]
+        assert (count, size) == (len(sizes), sum(sizes))
 
 
 def test_a_unit_is_64_kb_and_begins_with_the_first_byte_more() -> None:

@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pairbus.broker import Broker, NamespaceHandle, strand, vitals
 from pairbus.broker.control import MOST_UNREAD
+from pairbus.broker.counters import OperationKind
 from pairbus.broker.errors import StoreError
 from pairbus.broker.host import NamespaceHost
 from pairbus.broker.strand import Strand
@@ -138,6 +139,7 @@ def test_metrics_of_many_entities_stop_nobody_and_are_made_once_for_all_who_ask(
     with Broker({"contoso": 0}, certificate=certificate) as broker:
         for number in range(20):
             broker["contoso"].create_queue(f"q{number}")
+            broker._hosts["contoso"].counters.count("q0", f"{number}", kind=OperationKind.SEND)
         scrape = vitals.Scrape(broker._hosts.values())
 
         async def ask() -> list[bytes]:
@@ -146,8 +148,9 @@ def test_metrics_of_many_entities_stop_nobody_and_are_made_once_for_all_who_ask(
         told = broker._wait_for(ask())
         broker.call(scrape.close)
     assert len(made) == 1
-    assert len(stops) > 20
+    assert len(stops) > 60  # for the entities, their lines, and the connections
     assert told[0].count(b"pairbus_entity_bytes{") == 20
+    assert told[0].count(b"pairbus_operations_total{") == 1
     assert told[0] is told[1] is told[2]
 
 

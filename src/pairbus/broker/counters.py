@@ -15,6 +15,8 @@ from enum import StrEnum
 
 from pairbus.metering import UNIT_BYTES, units
 
+from .engine.breath import breathe
+
 # Stands for the connection where it has been forgotten.
 FORMER = "former"
 
@@ -48,6 +50,7 @@ class OperationTally:
     bytes: int
 
 
+_NOTHING = (0, 0, 0)
 _Cells = dict[tuple[str, OperationKind], list[int]]
 
 
@@ -95,6 +98,18 @@ class Counters:
             for (entity, kind), numbers in cells.items()
         )
         return iter(sorted(rows, key=lambda tally: (tally.entity, tally.connection, tally.kind)))
+
+    def sums(self) -> dict[tuple[str, OperationKind], list[int]]:
+        """Count, units and bytes of each kind for each entity, over all connections: more may be counted, and
+        some forgotten, meanwhile.
+        """
+        # All at once those that are forgotten: what joins them from now on is among the others here.
+        sums = {key: list(numbers) for key, numbers in self._cells.get(FORMER, {}).items()}
+        for cells in [cells for connection, cells in self._cells.items() if connection != FORMER]:
+            for key, numbers in list(cells.items()):
+                sums[key] = [old + new for old, new in zip(sums.get(key, _NOTHING), numbers, strict=True)]
+                breathe()
+        return sums
 
     def total(self, kind: OperationKind, *, entity: str | None = None, connection: str | None = None) -> int:
         """How many operations of `kind` there were, over all entities and connections or on those named."""

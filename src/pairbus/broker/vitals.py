@@ -4,7 +4,6 @@ Whoever reaches the control address is told both: names of namespaces and entiti
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -109,16 +108,11 @@ def _collect(host: NamespaceHost, samples: Mapping[MetricFamily, list[_Sample]])
             samples[MESSAGES].append((labels, getattr(counts, state)))
     for owner in (*queues, *topics):
         samples[BYTES].append(({**label, "entity": owner.path}, owner.size_bytes))
-    operations: Counter[tuple[str, str]] = Counter()
-    units, carried = operations.copy(), operations.copy()
-    for tally in host.counters:
-        key = tally.entity, tally.kind.value
-        operations[key] += tally.count
-        units[key] += tally.units
-        carried[key] += tally.bytes
-    for family, found in ((OPERATIONS, operations), (UNITS, units), (OPERATION_BYTES, carried)):
-        for (path, kind), number in found.items():
-            samples[family].append(({**label, "entity": path, "kind": kind}, number))
+    for (path, kind), numbers in host.counters.sums().items():
+        labels = {**label, "entity": path, "kind": kind.value}
+        for family, number in zip((OPERATIONS, UNITS, OPERATION_BYTES), numbers, strict=True):
+            samples[family].append((labels, number))
+        breathe()
 
 
 def _lines(family: MetricFamily, samples: Iterable[_Sample]) -> Iterator[str]:
