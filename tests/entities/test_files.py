@@ -184,6 +184,31 @@ def test_of_several_files_the_last_counts(tmp_path: Path) -> None:
     assert queues == {"a": QueueSettings(), "orders": QueueSettings(max_delivery_count=2)}
 
 
+def test_a_topic_of_several_files_has_the_subscriptions_of_all(tmp_path: Path) -> None:
+    first = """
+        [topics.Events]
+        user_metadata = "first"
+        [topics.Events.subscriptions.Audit]
+        max_delivery_count = 1
+        [topics.Events.subscriptions.mail]
+        [topics.other.subscriptions.all]
+        [namespaces.contoso.topics.events.subscriptions.audit]
+        max_delivery_count = 2
+    """
+    second = "[topics.events.subscriptions.news]\n[queues.other]"
+    paths = [write_toml(tmp_path, first, "one.toml"), write_toml(tmp_path, second, "two.toml")]
+    declared = EntityFiles(paths).declared("contoso")
+    assert list(declared.topics) == ["events"]
+    subscriptions = declared.topics["events"].subscriptions
+    counts = {name: one.settings.max_delivery_count for name, one in subscriptions.items()}
+    assert counts == {"mail": 10, "audit": 2, "news": 10}
+    assert list(EntityFiles(paths).declared("other").topics["events"].subscriptions) == [
+        "Audit",
+        "mail",
+        "news",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

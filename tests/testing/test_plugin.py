@@ -74,6 +74,9 @@ def test_no_list(pairbus_broker): pass
 @pytest.mark.pairbus(queues={"orders": {"lock_duration": "30"}})
 def test_no_duration(pairbus_broker): pass
 
+@pytest.mark.pairbus(queues={"orders": {"lock_duration": 1}})
+def test_too_short(pairbus_broker): pass
+
 @pytest.mark.pairbus(topics=["events"])
 def test_a_topic(pairbus_namespace):
     messages_in(pairbus_namespace, "events")
@@ -90,6 +93,7 @@ def test_mistakes_are_told(project: Path) -> None:
     assert "pairbus takes names: pairbus(queues=['orders'])" in done.stdout
     assert "pairbus takes a list of names: ['shop']" in done.stdout
     assert "lock_duration: '30' is not a duration; write it like 'PT1M'" in done.stdout
+    assert "orders: The property value for 'LockDuration' must be between 5 and 300" in done.stdout
     assert "look into one of its subscriptions, events/Subscriptions/NAME" in done.stdout
 
 
@@ -124,6 +128,36 @@ def test_three(pairbus_client, pairbus_clock):
         [message] = pairbus_client.get_queue_receiver(name).receive_messages(max_wait_time=10)
         assert message.locked_until_utc - message.enqueued_time_utc == timedelta(seconds=30)
 """
+
+
+ADDED_UP = """
+import pytest
+from azure.servicebus import ServiceBusMessage
+from pairbus.testing import assert_messages
+
+pytestmark = pytest.mark.pairbus(
+    queues={"In": {"forward_to": "elsewhere"}, "kept": {"requires_session": True}},
+    topics={"events": {"audit": {"max_delivery_count": 1}}},
+    entities=["first.toml"],
+)
+
+@pytest.mark.pairbus(queues={"in": {"forward_to": "events"}}, topics={"events": ["news"]})
+@pytest.mark.pairbus(entities=["second.toml"])
+def test_all_that_is_marked(pairbus_namespace, pairbus_client):
+    pairbus_client.get_queue_sender("in").send_messages(ServiceBusMessage("x"))
+    for path in ("events/Subscriptions/audit", "events/Subscriptions/news"):
+        assert_messages(pairbus_namespace, path, expected=["x"])
+    for path in ("kept", "first", "second"):
+        assert_messages(pairbus_namespace, path, expected=0)
+"""
+
+
+def test_what_markers_declare_is_added_up_whatever_forwards_where(project: Path) -> None:
+    (project / "test_added_up.py").write_text(ADDED_UP, encoding="utf-8")
+    for name in ("first", "second"):
+        (project / f"{name}.toml").write_text(f"[queues.{name}]\n", encoding="utf-8")
+    done = run_pytest(project)
+    assert "1 passed" in done.stdout, done.stdout
 
 
 def test_scopes_and_options(project: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from azure.servicebus import ServiceBusClient
 
 from pairbus.broker import Broker, NamespaceHandle, QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.admin.duration import parse_duration
+from pairbus.broker.entities.applying import declare_entities
+from pairbus.broker.entities.declaration import DeclaredEntities, DeclaredSubscription, DeclaredTopic
 from pairbus.clock import ManualClock
 
 from .timers import ManualTimers, SteeredClock
@@ -122,13 +125,16 @@ def _first(broker: Broker) -> NamespaceHandle:
 
 @contextmanager
 def _started(node: Any, options: Mapping[str, Any], *, clock: SteeredClock | None = None) -> Iterator[Broker]:
-    wanted = dict(options)
-    for marker in reversed(list(node.iter_markers("pairbus"))):  # the closest last
-        if marker.args:
-            raise pytest.UsageError("the marker pairbus takes names: pairbus(queues=['orders'])")
-        wanted = {**wanted, **marker.kwargs, **_joined(wanted, marker.kwargs)}
+    wanted, declared, files = dict[str, Any](), DeclaredEntities(), list[str | Path]()
+    markers = list(node.iter_markers("pairbus"))
+    if any(marker.args for marker in markers):
+        raise pytest.UsageError("the marker pairbus takes names: pairbus(queues=['orders'])")
+    for given in (options, *(marker.kwargs for marker in reversed(markers))):  # the closest last
+        wanted.update(given)
+        declared = declared.together_with(_declared(given))
+        files += _named(given.get("entities", ()))
     namespaces = wanted.pop("namespaces", _DEFAULT_NAMESPACES)
-    queues, topics = wanted.pop("queues", {}), wanted.pop("topics", {})
+    wanted = {name: value for name, value in wanted.items() if name not in _ENTITIES} | {"entities": files}
     if clock is not None:
         wanted["clock"] = clock
     ports = namespaces if isinstance(namespaces, Mapping) else dict.fromkeys(_named(namespaces), 0)
@@ -140,19 +146,10 @@ def _started(node: Any, options: Mapping[str, Any], *, clock: SteeredClock | Non
         ) from None
     with broker:
         for name in broker:
-            _populate(broker[name], _named(queues), _named(topics))
+            _declare(broker[name], declared)
         if clock is not None:
             clock.follow(broker)
         yield broker
-
-
-def _joined(wide: Mapping[str, Any], close: Mapping[str, Any]) -> dict[str, Any]:
-    """The queues and topics that a module and a test ask for."""
-    return {
-        name: {**_named(wide[name]), **_named(close[name])}
-        for name in ("queues", "topics")
-        if name in wide and name in close
-    }
 
 
 def _named(given: Any) -> dict[str, Any]:
@@ -162,14 +159,24 @@ def _named(given: Any) -> dict[str, Any]:
     return dict(given) if isinstance(given, Mapping) else dict.fromkeys(given)
 
 
-def _populate(namespace: NamespaceHandle, queues: Mapping[str, Any], topics: Mapping[str, Any]) -> None:
-    for name, settings in queues.items():
-        namespace.create_queue(name, _settings(QueueSettings, settings))
-    for name, subscriptions in topics.items():
-        namespace.create_topic(name, TopicSettings())
-        for inner, settings in _named(subscriptions or ()).items():
-            chosen = _settings(SubscriptionSettings, settings)
-            namespace.create_subscription(name, inner, settings=chosen)
+def _declared(given: Mapping[str, Any]) -> DeclaredEntities:
+    """The queues and topics of one marker."""
+    queues, topics = _named(given.get("queues", ())), _named(given.get("topics", ()))
+    return DeclaredEntities(
+        {name: _settings(QueueSettings, settings) for name, settings in queues.items()},
+        {name: DeclaredTopic(TopicSettings(), _subscriptions(inner)) for name, inner in topics.items()},
+    )
+
+
+def _subscriptions(given: Any) -> dict[str, DeclaredSubscription]:
+    named = _named(given or ())
+    return {name: DeclaredSubscription(_settings(SubscriptionSettings, one)) for name, one in named.items()}
+
+
+def _declare(namespace: NamespaceHandle, declared: DeclaredEntities) -> None:
+    if refused := declare_entities(namespace, declared).refused:
+        told = "; ".join(f"{path}: {reason}" for path, reason in refused.items())
+        raise pytest.UsageError(f"the marker pairbus: {told}")
 
 
 def _settings(kind: Any, given: Any) -> Any:

@@ -17,6 +17,7 @@ from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.settings import EntitySettings, QueueSettings, ReceivableSettings, TopicSettings
 from pairbus.broker.engine.subscription import Subscription, subscription_path
+from pairbus.broker.handle import NamespaceHandle
 from pairbus.conditions import NOT_FOUND
 
 from .declaration import DeclaredEntities
@@ -41,6 +42,11 @@ class _Wanted:
     create: Callable[[Any, float], Any]
     update: Callable[[Any, float], Any]
     rules: tuple[Rule, ...] = ()
+
+
+def declare_entities(namespace: NamespaceHandle, declared: DeclaredEntities) -> AppliedEntities:
+    """Let a namespace of a running broker have what is declared."""
+    return namespace._run(lambda engine, now: apply_entities(engine, declared, now))
 
 
 def apply_entities(engine: Namespace, declared: DeclaredEntities, now: float) -> AppliedEntities:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from pairbus.broker.engine.names import fold
 from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings, TopicSettings
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +41,24 @@ class DeclaredEntities:
         return [*self.queues, *self.topics]
 
     def together_with(self, other: DeclaredEntities) -> DeclaredEntities:
-        """Both; of what both name, as it is in `other`."""
+        """Both; of what both name, as it is in `other`. A topic of both has the subscriptions of both."""
         taken = {fold(name) for name in other.names()}
+        known = {fold(name): topic.subscriptions for name, topic in self.topics.items()}
+        joined = {
+            name: replace(topic, subscriptions=_join(known.get(fold(name), {}), topic.subscriptions))
+            for name, topic in other.topics.items()
+        }
         return DeclaredEntities(
-            {name: one for name, one in self.queues.items() if fold(name) not in taken} | dict(other.queues),
-            {name: one for name, one in self.topics.items() if fold(name) not in taken} | dict(other.topics),
+            _without(taken, self.queues) | dict(other.queues), _without(taken, self.topics) | joined
         )
+
+
+def _join(ones: Mapping[str, T], others: Mapping[str, T]) -> dict[str, T]:
+    return _without({fold(name) for name in others}, ones) | dict(others)
+
+
+def _without(taken: Container[str], ones: Mapping[str, T]) -> dict[str, T]:
+    return {name: one for name, one in ones.items() if fold(name) not in taken}
 
 
 @dataclass(frozen=True, slots=True)
