@@ -2,19 +2,22 @@
 the same queue and the same counts as if each had come alone.
 """
 
+from collections import deque
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pairbus.amqp.events import LinkDetached, LinkFlowed, Settled, TransferReceived
+from pairbus.amqp.events import LinkDetached, LinkFlowed, ProtocolEvent, Settled, TransferReceived
 from pairbus.amqp.link import Link
 from pairbus.amqp.message import Properties, encode_data, encode_properties
 from pairbus.amqp.performatives import ACCEPTED, RELEASED, Accepted, Disposition, Modified, Rejected
 from pairbus.amqp.types import Symbol
 from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.queue import MessageQueue
+from pairbus.broker.links.endpoint import take_run
+from pairbus.broker.links.pace import MOST_BYTES_IN_RUN, MOST_IN_RUN
 from pairbus.broker.links.receiving_endpoint import BATCH_FORMAT
 from pairbus.words import PING_CONTENT_TYPE
 
@@ -208,3 +211,14 @@ def test_an_echo_carries_nothing_of_what_it_echoes(bus: Bus, client: RawClient) 
     delivery.link.session.send(Disposition(True, delivery.delivery_id, state=outcome))
     client.flush()
     assert client.await_event(Settled).state == Modified(True, True)
+
+
+@pytest.mark.parametrize(
+    ("size", "most"), [(100, MOST_IN_RUN), (20_000, 3), (MOST_BYTES_IN_RUN, 1), (MOST_BYTES_IN_RUN + 1, 1)]
+)
+def test_a_run_has_no_more_bytes_than_are_read_in_a_moment(client: RawClient, size: int, most: int) -> None:
+    link = client.attach("together", sends=True)
+    events = [TransferReceived(link, number, b"t", bytes(size), True, 0) for number in range(100)]
+    todo = deque[ProtocolEvent](events[1:])
+    assert take_run(events[0], todo) == events[:most]
+    assert list(todo) == events[most:]

@@ -9,7 +9,7 @@ from pairbus.amqp.events import LinkFlowed, ProtocolEvent, Settled, TransferRece
 from pairbus.amqp.link import Link
 from pairbus.amqp.types import Blob
 
-from .pace import MOST_IN_RUN
+from .pace import MOST_BYTES_IN_RUN, MOST_IN_RUN
 
 Needs = tuple[str, tuple[str, ...]]
 
@@ -65,7 +65,7 @@ def take_run(first: TransferReceived, todo: deque[ProtocolEvent]) -> list[Transf
     run = [first]
     if first.message_format or first.view is not None or first.state is not None:
         return run
-    link = first.link
+    link, size = first.link, len(first.payload)
     for event in islice(todo, MOST_IN_RUN - 1):
         if (
             type(event) is not TransferReceived
@@ -74,6 +74,9 @@ def take_run(first: TransferReceived, todo: deque[ProtocolEvent]) -> list[Transf
             or event.view is not None
             or event.state is not None
         ):
+            break
+        size += len(event.payload)
+        if size > MOST_BYTES_IN_RUN:
             break
         run.append(event)
     for _ in repeat(None, len(run) - 1):

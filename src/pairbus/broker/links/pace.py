@@ -35,6 +35,8 @@ MOST_EFFORT = 1024
 
 # Messages that are done in one go, before one looks at the time: each just joins a line, or leaves one.
 MOST_IN_RUN = 64
+# Bytes of such messages, or of a batch, that are read in one go: properties take a millisecond for 10 KB.
+MOST_BYTES_IN_RUN = 64 * 1024
 
 _STRANGERS_SHARE = 0.5
 _STRANGERS_BURST = 0.005

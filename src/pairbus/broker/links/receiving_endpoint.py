@@ -21,6 +21,7 @@ from pairbus.broker.engine.transaction import NotedSend
 from pairbus.fault_kinds import ClientAction
 
 from .endpoint import LinkEndpoint, take_run, whole_payload
+from .pace import MOST_BYTES_IN_RUN
 
 if TYPE_CHECKING:
     from .peer import Peer
@@ -33,9 +34,9 @@ SEND_CREDIT = 5000
 MOST_IN_BATCH = 4500
 # Bytes of a batch that is taken apart in a moment, however small its messages are.
 _SHORT = 4096
-# Messages of a batch that are put into a queue in a moment, about a millisecond, and its bytes; how the body
-# begins, which stands twice for a message in a batch, and by chance more often.
-_FEW_IN_BATCH, _FEW_BYTES = 128, 256 * 1024
+# Messages of a batch that are put into a queue in a moment, about a millisecond; how the body begins, which
+# stands twice for a message in a batch, and by chance more often.
+_FEW_IN_BATCH = 128
 _BODY = b"\x00\x53\x75"
 # Messages that are read, or counted, in a moment.
 _FEW = 64
@@ -139,7 +140,7 @@ class ReceivingEndpoint(LinkEndpoint):
         size = len(event.payload)
         if event.message_format != BATCH_FORMAT or size <= _SHORT:
             return False
-        is_large = size > _FEW_BYTES or event.payload.count(_BODY) > 2 * _FEW_IN_BATCH
+        is_large = size > MOST_BYTES_IN_RUN or event.payload.count(_BODY) > 2 * _FEW_IN_BATCH
         return is_large or not self._host.engine.lines_up(self.path)
 
     def _take(self, event: TransferReceived) -> AmqpError | None:
