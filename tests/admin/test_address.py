@@ -2,7 +2,7 @@
 
 import pytest
 
-from pairbus.broker.admin.address import Page, ResourceAddress, ResourceKind, parse_address
+from pairbus.broker.admin.address import ResourceAddress, ResourceKind, parse_address
 from pairbus.broker.admin.errors import AdminRefused
 
 
@@ -31,11 +31,11 @@ from pairbus.broker.admin.errors import AdminRefused
         ),
         (
             "/$Resources/queues?$skip=5&$top=7",
-            ResourceAddress(kind=ResourceKind.QUEUES, page=Page(skip=5, top=7)),
+            ResourceAddress(kind=ResourceKind.QUEUES, skip=5, top=7),
         ),
         ("/", ResourceAddress(kind=ResourceKind.ROOT)),
         ("", ResourceAddress(kind=ResourceKind.ROOT)),
-        ("/$Resources/queues?%24top=7000", ResourceAddress(kind=ResourceKind.QUEUES, page=Page(top=100))),
+        ("/$Resources/queues?%24top=7000", ResourceAddress(kind=ResourceKind.QUEUES, top=100)),
     ],
 )
 def test_targets(target: str, address: ResourceAddress) -> None:

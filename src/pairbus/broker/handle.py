@@ -104,18 +104,17 @@ class NamespaceHandle:
 
     def create_queue(self, name: str, settings: QueueSettings | None = None) -> None:
         """Create a queue, with Azure's defaults unless told otherwise."""
-        self._run(lambda engine, now: engine.create_queue(name, settings or QueueSettings(), now))
+        self._run(lambda engine, now: engine.create_queue(name, settings, now))
 
     def create_topic(self, name: str, settings: TopicSettings | None = None) -> None:
         """Create a topic."""
-        self._run(lambda engine, now: engine.create_topic(name, settings or TopicSettings(), now))
+        self._run(lambda engine, now: engine.create_topic(name, settings, now))
 
     def create_subscription(
         self, topic: str, name: str, *, settings: SubscriptionSettings | None = None, rule: Rule | None = None
     ) -> None:
         """Create a subscription; it takes everything unless it is given a rule."""
-        chosen = settings or SubscriptionSettings()
-        self._run(lambda engine, now: engine.create_subscription(topic, name, chosen, now, rule=rule))
+        self._run(lambda engine, now: engine.create_subscription(topic, name, settings, now, rule=rule))
 
     def update_queue(self, name: str, settings: QueueSettings) -> None:
         """Change the settings of a queue; links that they do not allow are detached."""

@@ -1,7 +1,7 @@
 """What a request's target names: an entity, a list of them, or the namespace."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from urllib.parse import parse_qsl, unquote
 
@@ -35,22 +35,15 @@ class ResourceKind(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Page:
-    """Which part of a list is wanted."""
-
-    skip: int = 0
-    top: int = MAX_PAGE
-
-
-@dataclass(frozen=True, kw_only=True)
 class ResourceAddress:
-    """A resource, with the query that came along."""
+    """A resource, with the query that came along: `skip` and `top` say which part of a list is wanted."""
 
     kind: ResourceKind
     entity: str = ""
     subscription: str = ""
     rule: str = ""
-    page: Page = Page()
+    skip: int = 0
+    top: int = MAX_PAGE
     api_version: str | None = None
 
     @property
@@ -78,15 +71,19 @@ def parse_address(target: str) -> ResourceAddress:
     """Raises `AdminRefused`: 404 on an unknown system resource, 400 on a query that makes no sense."""
     path, query_text = split_target(target)
     query = _parse_query(query_text)
-    page = Page(skip=_number(query, "$skip", 0), top=min(_number(query, "$top", MAX_PAGE), MAX_PAGE))
-    return _place(path, page, query.get("api-version"))
+    return replace(
+        _place(path),
+        skip=_number(query, "$skip", 0),
+        top=min(_number(query, "$top", MAX_PAGE), MAX_PAGE),
+        api_version=query.get("api-version"),
+    )
 
 
-def _place(path: str, page: Page, api_version: str | None) -> ResourceAddress:
+def _place(path: str) -> ResourceAddress:
     fixed = {address.lower(): kind for kind, address in _FIXED.items()}
     kind = fixed.get(unquote(path).lower())
     if kind is not None:
-        return ResourceAddress(kind=kind, page=page, api_version=api_version)
+        return ResourceAddress(kind=kind)
     if path.startswith("$"):
         raise AdminRefused(
             404,
@@ -94,18 +91,9 @@ def _place(path: str, page: Page, api_version: str | None) -> ResourceAddress:
         )
     nested = _NESTED.fullmatch(path)
     if nested is None:
-        return ResourceAddress(
-            kind=ResourceKind.ENTITY, entity=unquote(path), page=page, api_version=api_version
-        )
-    names = {name: unquote(nested[name] or "") for name in ("topic", "subscription", "rule")}
-    return ResourceAddress(
-        kind=_nested_kind(nested),
-        entity=names["topic"],
-        subscription=names["subscription"],
-        rule=names["rule"],
-        page=page,
-        api_version=api_version,
-    )
+        return ResourceAddress(kind=ResourceKind.ENTITY, entity=unquote(path))
+    topic, subscription, rule = (unquote(nested[name] or "") for name in ("topic", "subscription", "rule"))
+    return ResourceAddress(kind=_nested_kind(nested), entity=topic, subscription=subscription, rule=rule)
 
 
 def _nested_kind(match: re.Match[str]) -> ResourceKind:

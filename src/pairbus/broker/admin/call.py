@@ -95,11 +95,11 @@ class AdminCall:
         self, items: Sequence[Item], to_entry: Callable[[Item], AtomEntry], *, path: str, title: str
     ) -> Response:
         """The wanted part of a list, with a link to the next one if there is more."""
-        page = self.address.page
-        end = page.skip + page.top
-        more = {"$skip": str(end), "$top": str(page.top)} if end < len(items) and page.top else None
+        begin, top = self.address.skip, self.address.top
+        end = begin + top
+        more = {"$skip": str(end), "$top": str(top)} if end < len(items) and top else None
         entries = []
-        for item in items[page.skip : end]:
+        for item in items[begin:end]:
             entries.append(to_entry(item))
             breathe()
         return feed_response(entries, self.origin, path=path, title=title, next_query=more, now=self.now)

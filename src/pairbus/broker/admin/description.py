@@ -19,15 +19,9 @@ _COUNTS_SPACE = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 def describe_queue(queue: MessageQueue, *, limits: NamespaceLimits, authorization: XmlNode) -> XmlNode:
     counts = queue.counts()
     texts = {
-        "MaxMessageSizeInKilobytes": str(limits.max_message_size // 1024),
-        **write_settings(queue.settings),
-        "MaxSizeInMegabytes": str(shown_size(queue.settings, limits)),
-        **_times(queue),
-        "SizeInBytes": str(queue.size_bytes),
-        "MessageCount": str(counts.total),
-        "IsAnonymousAccessible": "false",
         "SupportOrdering": "true",
-        "EntityAvailabilityStatus": "Available",
+        **_sendable(queue, limits),
+        "MessageCount": str(counts.total),
     }
     return _assemble("QueueDescription", texts, [authorization, _count_details(counts)])
 
@@ -36,15 +30,9 @@ def describe_topic(
     topic: Topic, *, limits: NamespaceLimits, filters: Mapping[str, int], authorization: XmlNode
 ) -> XmlNode:
     texts = {
-        "MaxMessageSizeInKilobytes": str(limits.max_message_size // 1024),
-        **write_settings(topic.settings),
-        "MaxSizeInMegabytes": str(shown_size(topic.settings, limits)),
-        **_times(topic),
+        **_sendable(topic, limits),
         **{element: str(count) for element, count in filters.items()},
-        "SizeInBytes": str(topic.size_bytes),
-        "IsAnonymousAccessible": "false",
         "SubscriptionCount": str(len(topic.subscriptions)),
-        "EntityAvailabilityStatus": "Available",
         "EnableSubscriptionPartitioning": "false",
     }
     details = _count_details(topic.counts())
@@ -60,6 +48,19 @@ def describe_subscription(subscription: Subscription) -> XmlNode:
         "EntityAvailabilityStatus": "Available",
     }
     return _assemble("SubscriptionDescription", texts, [_count_details(counts)])
+
+
+def _sendable(entity: MessageQueue | Topic, limits: NamespaceLimits) -> dict[str, str]:
+    """What queues and topics have in common."""
+    return {
+        "MaxMessageSizeInKilobytes": str(limits.max_message_size // 1024),
+        **write_settings(entity.settings),
+        "MaxSizeInMegabytes": str(shown_size(entity.settings, limits)),
+        **_times(entity),
+        "SizeInBytes": str(entity.size_bytes),
+        "IsAnonymousAccessible": "false",
+        "EntityAvailabilityStatus": "Available",
+    }
 
 
 def _assemble(name: str, texts: Mapping[str, str], branches: list[XmlNode]) -> XmlNode:

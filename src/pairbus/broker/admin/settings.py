@@ -17,6 +17,7 @@ from pairbus.broker.engine.settings import (
     SubscriptionSettings,
     TopicSettings,
 )
+from pairbus.broker.engine.validity import FIXED
 from pairbus.errors import show_value
 
 from . import scalar
@@ -70,18 +71,18 @@ _TABLE: Final = tuple(
     for element, form in ELEMENTS.items()
     if form is not None
 )
-# Fixed when the entity is made. A description that leaves one out does not mean to change it.
-_FIXED: Final = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
 
 
 def read_settings(
     kind: type[SettingsType], description: XmlNode, current: EntitySettings | None = None
 ) -> SettingsType:
-    """Settings as described; those left out have their defaults. `current` is what an update replaces."""
+    """Settings as described. `current` is what an update replaces: what is fixed need not be told again. All
+    others that are left out have their defaults.
+    """
     known = _fields_of(kind)
     given: dict[str, Any] = {}
     if current is not None:
-        given = {name: getattr(current, name) for name in _FIXED if name in known}
+        given = {name: getattr(current, name) for name in FIXED if name in known}
     for element, field, kind_of_value in _TABLE:
         node = description.find(element)
         if field in known and node is not None and (node.text or kind_of_value is scalar.text):

@@ -22,7 +22,6 @@ class Admission:
     """The rules for messages that come into one entity."""
 
     __slots__ = (
-        "_largest",
         "_limits",
         "_longest",
         "_needs_session",
@@ -30,6 +29,7 @@ class Admission:
         "_path",
         "_space",
         "_time_to_live",
+        "largest",
     )
 
     def __init__(self, context: Context, path: str, space: Space) -> None:
@@ -37,9 +37,10 @@ class Admission:
         self._limits = limits = context.limits
         self._next_token = context.next_token
         self._space = space
-        self._largest = limits.max_message_size
+        #: Bytes that a message may have.
+        self.largest = limits.max_message_size
         # A message that is no longer than this has neither too long a property nor too long headers.
-        self._longest = min(self._largest, limits.max_property_size)
+        self._longest = min(self.largest, limits.max_property_size)
         self._needs_session = False
         self._time_to_live: float | None = None
 
@@ -50,8 +51,8 @@ class Admission:
             self._needs_session = settings.requires_session
         if isinstance(settings, QueueSettings | TopicSettings):
             kilobytes = settings.max_message_size_in_kilobytes
-            self._largest = self._limits.max_message_size if kilobytes is None else kilobytes * _KILOBYTE
-            self._longest = min(self._largest, self._limits.max_property_size)
+            self.largest = self._limits.max_message_size if kilobytes is None else kilobytes * _KILOBYTE
+            self._longest = min(self.largest, self._limits.max_property_size)
 
     def admit(self, messages: Sequence[Incoming]) -> None:
         """Raise Refused unless all of them may come in together; give an id to whoever has none."""
@@ -71,7 +72,7 @@ class Admission:
     @property
     def largest_batch(self) -> int:
         """Bytes of messages that may come in together."""
-        return max(self._limits.max_batch_size, self._largest)
+        return max(self._limits.max_batch_size, self.largest)
 
     def admit_each(self, messages: Sequence[Incoming], most: float) -> bool:
         """Whether each of these may come in and needs nothing else, and they have at most so many bytes; if
@@ -105,8 +106,8 @@ class Admission:
 
     def check_one(self, message: Incoming | StoredMessage) -> None:
         """Raise Refused unless a message fits and has what it needs."""
-        if message.size > self._largest:
-            raise _too_large(message.size, self._largest, "message")
+        if message.size > self.largest:
+            raise _too_large(message.size, self.largest, "message")
         limit = self._limits.max_identifier
         session_id, message_id = message.session_id, message.message_id
         if session_id is None:

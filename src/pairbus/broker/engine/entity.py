@@ -97,6 +97,11 @@ class Entity(ABC):
         return False
 
     @property
+    def largest_message(self) -> int:
+        """Bytes that a message may have that is sent here."""
+        return self._admission.largest
+
+    @property
     def size_bytes(self) -> int:
         """Bytes taken by the entity with all that shares its quota."""
         return self.space.used

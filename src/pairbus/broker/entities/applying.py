@@ -34,14 +34,20 @@ class AppliedEntities:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """One entity as it is to be, and how it is found, made and changed; settings differ by kind: `Any`."""
+    """One entity as it is to be: its names, its settings, and how it is found, made and changed, each by the
+    names; settings differ by kind: `Any`.
+    """
 
-    path: str
+    names: tuple[str, ...]
     settings: EntitySettings
-    find: Callable[[], Any]
-    create: Callable[[Any, float], Any]
-    update: Callable[[Any, float], Any]
+    find: Callable[..., Any]
+    create: Callable[..., Any]
+    update: Callable[..., Any]
     rules: tuple[Rule, ...] = ()
+
+    @property
+    def path(self) -> str:
+        return self.names[0] if len(self.names) == 1 else subscription_path(*self.names)
 
 
 def declare_entities(namespace: NamespaceHandle, declared: DeclaredEntities) -> AppliedEntities:
@@ -67,53 +73,36 @@ def apply_entities(engine: Namespace, declared: DeclaredEntities, now: float) ->
 
 def _wanted(engine: Namespace, declared: DeclaredEntities) -> Iterator[_Wanted]:
     for name, queue in declared.queues.items():
-        yield _Wanted(
-            name,
-            queue,
-            partial(engine.get_queue, name),
-            partial(engine.create_queue, name),
-            partial(engine.update_queue, name),
-        )
+        yield _Wanted((name,), queue, engine.get_queue, engine.create_queue, engine.update_queue)
     for name, topic in declared.topics.items():
-        yield _Wanted(
-            name,
-            topic.settings,
-            partial(engine.get_topic, name),
-            partial(engine.create_topic, name),
-            partial(engine.update_topic, name),
-        )
+        yield _Wanted((name,), topic.settings, engine.get_topic, engine.create_topic, engine.update_topic)
         for inner, one in topic.subscriptions.items():
-            yield _Wanted(
-                subscription_path(name, inner),
-                one.settings,
-                partial(engine.get_subscription, name, inner),
-                partial(engine.create_subscription, name, inner, rule=one.rules[0] if one.rules else None),
-                partial(engine.update_subscription, name, inner),
-                one.rules,
-            )
+            create = partial(engine.create_subscription, rule=one.rules[0] if one.rules else None)
+            find, update = engine.get_subscription, engine.update_subscription
+            yield _Wanted((name, inner), one.settings, find, create, update, one.rules)
 
 
 def _make(one: _Wanted, now: float, done: AppliedEntities) -> None:
     """Make what is missing; it does not forward yet."""
     try:
-        one.find()
+        one.find(*one.names)
     except Refused as refused:
         if refused.condition != NOT_FOUND:
             raise
         settings = one.settings
         if isinstance(settings, ReceivableSettings):
             settings = replace(settings, forward_to=None, forward_dead_lettered_messages_to=None)
-        one.create(settings, now)
+        one.create(*one.names, settings, now)
         done.created.append(one.path)
 
 
 def _configure(engine: Namespace, one: _Wanted, now: float, done: AppliedEntities) -> None:
     """Give an entity its settings and rules."""
-    entity, settings = one.find(), one.settings
+    entity, settings = one.find(*one.names), one.settings
     if isinstance(settings, QueueSettings | TopicSettings):  # no file declares its rules of access
         settings = replace(settings, authorization_rules=entity.settings.authorization_rules)
     if entity.settings != settings:
-        one.update(settings, now)
+        one.update(*one.names, settings, now)
         done.updated.append(one.path)
     if isinstance(entity, Subscription) and one.rules:
         _set_rules(engine, entity, one.rules, now, done)

@@ -16,8 +16,6 @@ from pairbus.broker.contents import NotAtHand, check_at_hand
 from pairbus.broker.engine.errors import Refused, bad_argument, not_allowed
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.sessions import SessionLock
-from pairbus.broker.engine.settings import QueueSettings, TopicSettings
-from pairbus.broker.engine.topic import Topic
 from pairbus.broker.engine.transaction import NotedSend, NotedSettlement, discharge
 from pairbus.fault_kinds import ClientAction
 
@@ -280,20 +278,10 @@ def _attach_sender(peer: "Peer", link: Link, path: str) -> None:
     node = peer.host.engine.node(path)
     node.check_send()
     peer.add(ReceivingEndpoint(peer, link, node.path))
-    most = _largest_message(peer, node)
+    most = node.largest_message
     # A batch has a limit of its own, which large messages do not lift.
     batch = ULong(min(most, peer.host.limits.max_batch_size))
     link.accept(max_message_size=most, initial_credit=SEND_CREDIT, properties={_BATCH_SIZE: batch})
-
-
-def _largest_message(peer: "Peer", node: MessageQueue | Topic) -> int:
-    settings = node.settings
-    own = (
-        settings.max_message_size_in_kilobytes
-        if isinstance(settings, QueueSettings | TopicSettings)
-        else None
-    )
-    return peer.host.limits.max_message_size if own is None else own * 1024
 
 
 def _attach_receiver(peer: "Peer", event: LinkAttached, path: str) -> None:
