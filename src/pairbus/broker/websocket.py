@@ -12,8 +12,9 @@ all else.
 
 import asyncio
 import time
+from abc import abstractmethod
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote
 
 from wsproto import ConnectionType, WSConnection
@@ -35,27 +36,17 @@ _MAY_CLOSE = (ConnectionState.OPEN, ConnectionState.REMOTE_CLOSING)
 _CLOSE = CloseConnection(code=CloseReason.NORMAL_CLOSURE)
 
 
-class WebSocketPeer(Protocol):
-    """What stands behind the line: a connection of AMQP."""
-
-    buffer: memoryview
+class Carried(Direct):
+    """A protocol whose bytes may come in the messages of another: a connection of AMQP."""
 
     @property
+    @abstractmethod
     def is_deaf(self) -> bool:
         """Whether nothing is listened to."""
 
+    @abstractmethod
     def charge(self, seconds: float) -> None:
         """So much time was spent on its bytes before it got them."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
-
-    def data_received(self, data: bytes) -> None: ...
-
-    def pause_writing(self) -> None: ...
-
-    def resume_writing(self) -> None: ...
-
-    def connection_lost(self, exc: Exception | None) -> None: ...
 
 
 def is_address(path: str) -> bool:
@@ -124,7 +115,7 @@ class WebSocketTransport(asyncio.Transport):
 class WebSocketLine(Direct):
     """One connection after its upgrade."""
 
-    def __init__(self, protocol: WSConnection, peer: WebSocketPeer) -> None:
+    def __init__(self, protocol: WSConnection, peer: Carried) -> None:
         self._protocol = protocol
         self._peer = peer
         self._transport: asyncio.Transport | None = None

@@ -8,7 +8,7 @@
 3. Answers that cannot leave hold up what asks for more: while the socket takes no bytes (`_is_clogged`), or
    enough for one turn waits to be flushed (`is_full`), nothing is read, done or given out. Whoever reads
    nothing for `read_timeout` is cut.
-4. Heartbeats and idle time-outs are each connection's own (`heartbeat`).
+4. Heartbeats and idle time-outs are each connection's own (`machine`).
 """
 
 import asyncio
@@ -41,7 +41,8 @@ from pairbus.broker.access.tokens import check_plain
 from pairbus.broker.bounded_log import BoundedLog
 from pairbus.broker.contents import NotAtHand
 from pairbus.broker.gate import CROWDED, Visitor
-from pairbus.broker.listener import Direct, cut
+from pairbus.broker.listener import cut
+from pairbus.broker.websocket import Carried
 from pairbus.fault_kinds import LineState
 
 from .attach import attach_link
@@ -60,7 +61,7 @@ bounded = BoundedLog(log)
 BUSY_PAUSE = 0.02
 
 
-class Peer(Direct):
+class Peer(Carried):
     """A client's connection."""
 
     def __init__(self, host: "NamespaceHost", name: str, visitor: Visitor) -> None:
@@ -119,7 +120,6 @@ class Peer(Direct):
 
     @property
     def is_deaf(self) -> bool:
-        """Whether nothing is listened to."""
         return self._mute or (self._closing and not self.farewell.has_begun)
 
     @property
@@ -132,7 +132,6 @@ class Peer(Direct):
         return bool(self._todo or self._input or self.machine.has_more)
 
     def charge(self, seconds: float) -> None:
-        """So much time was spent on its bytes before it got them."""
         if not self.machine.trusted:
             self.host.allowance.spend(seconds)
 
