@@ -184,7 +184,7 @@ def test_of_several_files_the_last_counts(tmp_path: Path) -> None:
     assert queues == {"a": QueueSettings(), "orders": QueueSettings(max_delivery_count=2)}
 
 
-def test_a_topic_of_several_files_has_the_subscriptions_of_all(tmp_path: Path) -> None:
+def test_a_topic_of_several_files_has_the_subscriptions_of_all_and_keeps_its_settings(tmp_path: Path) -> None:
     first = """
         [topics.Events]
         user_metadata = "first"
@@ -199,6 +199,7 @@ def test_a_topic_of_several_files_has_the_subscriptions_of_all(tmp_path: Path) -
     paths = [write_toml(tmp_path, first, "one.toml"), write_toml(tmp_path, second, "two.toml")]
     declared = EntityFiles(paths).declared("contoso")
     assert list(declared.topics) == ["events"]
+    assert declared.topics["events"].settings.user_metadata == "first"
     subscriptions = declared.topics["events"].subscriptions
     counts = {name: one.settings.max_delivery_count for name, one in subscriptions.items()}
     assert counts == {"mail": 10, "audit": 2, "news": 10}

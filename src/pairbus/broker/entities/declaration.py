@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pairbus.broker.engine.names import fold
@@ -43,18 +43,22 @@ class DeclaredEntities:
     def together_with(self, other: DeclaredEntities) -> DeclaredEntities:
         """Both; of what both name, as it is in `other`. A topic of both has the subscriptions of both."""
         taken = {fold(name) for name in other.names()}
-        known = {fold(name): topic.subscriptions for name, topic in self.topics.items()}
-        joined = {
-            name: replace(topic, subscriptions=_join(known.get(fold(name), {}), topic.subscriptions))
-            for name, topic in other.topics.items()
-        }
+        known = {fold(name): topic for name, topic in self.topics.items()}
+        joined = {name: _join(known.get(fold(name)), topic) for name, topic in other.topics.items()}
         return DeclaredEntities(
             _without(taken, self.queues) | dict(other.queues), _without(taken, self.topics) | joined
         )
 
 
-def _join(ones: Mapping[str, T], others: Mapping[str, T]) -> dict[str, T]:
-    return _without({fold(name) for name in others}, ones) | dict(others)
+def _join(one: DeclaredTopic | None, other: DeclaredTopic) -> DeclaredTopic:
+    """Both. A topic that is named for its subscriptions alone says nothing of its settings."""
+    if one is None:
+        return other
+    taken = {fold(name) for name in other.subscriptions}
+    return DeclaredTopic(
+        one.settings if other.settings == TopicSettings() else other.settings,
+        _without(taken, one.subscriptions) | dict(other.subscriptions),
+    )
 
 
 def _without(taken: Container[str], ones: Mapping[str, T]) -> dict[str, T]:
