@@ -273,18 +273,19 @@ def test_a_batch_stops_no_other_namespace_and_is_taken_whole(
         assert set(counts(busy, address)) == {MANY[address]}
 
 
-def test_few_large_messages_whose_properties_change_stop_no_other_namespace(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("size", "changes"), [(30_000, 1), (1, 100)], ids=["large", "much changes"])
+def test_few_messages_whose_properties_change_stop_no_other_namespace(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, size: int, changes: int
 ) -> None:
     held, busy = Held(monkeypatch, broker), broker["busy"]
     with connect(busy) as client, connect(broker["other"]) as other:
         sender, receiver = client.attach("orders", sends=True), client.attach("orders", sends=False)
         for _ in range(3):
-            client.send(sender, encode_data(bytes(30_000)))
+            client.send(sender, encode_data(bytes(size)))
         receiver.flow(3)
         client.flush()
         first, _, last = [client.await_event(TransferReceived).delivery_id for _ in range(3)]
-        outcome = Modified(True, False, {Symbol("note"): 1})
+        outcome = Modified(True, False, {Symbol(f"note {number}"): 1 for number in range(changes)})
         receiver.settle_range(first, last, outcome, settled=False)
         client.flush()
         wait_until(lambda: held.stands)

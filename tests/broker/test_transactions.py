@@ -240,6 +240,31 @@ def test_messages_without_room_for_all_roll_all_back(client: Client, contoso: Na
     assert counts(contoso) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("is_in_transaction", [False, True])
+def test_properties_that_find_no_room_are_refused(
+    client: Client, broker: Broker, contoso: NamespaceHandle, is_in_transaction: bool
+) -> None:
+    """One frame may write tens of kilobytes into each of a hundred thousand messages."""
+    first, second = deliveries(client, client.attach("orders", sends=True), 2)
+    queue = broker._hosts["contoso"].engine.get_queue("orders")
+    broker.call(lambda: setattr(queue.space, "limit", queue.size_bytes + 1000))
+    large = Modified(True, False, {Symbol("note"): "x" * 1000})
+    if is_in_transaction:
+        coordinator = client.coordinate()
+        txn = client.declare(coordinator)
+        client.settle_in(txn, first, ACCEPTED)
+        client.settle_in(txn, second, large)
+        assert condition_of(client.ask(coordinator, Discharge(txn))) == conditions.TRANSACTION_ROLLBACK
+    else:
+        second.link.settle(second.delivery_id, large, settled=False)
+        client.flush()
+        assert condition_of(client.await_event(Settled).state) == conditions.RESOURCE_LIMIT
+        first.link.settle(first.delivery_id, Modified(True, False, {Symbol("note"): "x"}), settled=False)
+        client.flush()
+        assert isinstance(client.await_event(Settled).state, Modified)
+    assert counts(contoso) == (2, 0, 0)
+
+
 @pytest.mark.parametrize("way", ["coordinator", "connection", "time"])
 def test_a_transaction_ends_with_what_it_was_declared_on(
     client: Client, broker: Broker, contoso: NamespaceHandle, clock: ManualClock, way: str

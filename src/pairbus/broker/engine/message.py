@@ -502,6 +502,11 @@ def identifier(value: object) -> str | None:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
+def size_of(properties: Mapping[str, Any] | None) -> int:
+    """Bytes of application properties."""
+    return len(encode_application_properties(dict(properties))) if properties else 0
+
+
 def _partition_key(annotations: Mapping[Any, Any]) -> str | None:
     value = annotations.get(PARTITION_KEY)
     return str(value) if isinstance(value, str) else None

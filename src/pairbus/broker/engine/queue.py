@@ -186,6 +186,11 @@ class MessageQueue(Entity):
         if not with_session and self._shelf.sessions is not None:
             raise errors.needs_session(self.path)
 
+    def check_growth(self, size: int) -> None:
+        """Raise Refused unless what settlements write into messages, so many bytes, finds room."""
+        if size:
+            self._admission.check_room(size)
+
     # -- messages that come in
 
     def _enqueue(self, message: StoredMessage, now: float, view: Incoming | None = None) -> None:
@@ -560,8 +565,7 @@ class MessageQueue(Entity):
         sessions = self._needs_sessions()
         session = sessions.need(session_id)
         before = len(session.state or b"")
-        session.state = state
-        session.updated_at = now
+        session.state, session.updated_at = state, now
         self.space.used += len(state or b"") - before
         sessions.review(session)
 

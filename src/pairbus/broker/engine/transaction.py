@@ -13,7 +13,7 @@ from typing import Any
 
 from .breath import breathe
 from .errors import Refused, is_dead_already
-from .message import Incoming, StoredMessage
+from .message import Incoming, StoredMessage, size_of
 from .namespace import Namespace
 from .queue import MessageQueue
 
@@ -95,5 +95,6 @@ def _check_settling(step: NotedSettlement, now: float) -> None:
         raise is_dead_already(step.queue.path)
     (message,) = check_locked(step.queue, [step.token], now)
     if properties := step.properties():
+        step.queue.check_growth(size_of(properties))
         copy = message.copy(message.sequence_number)
         copy.change_application_properties(properties, is_bounded=True)

@@ -19,7 +19,7 @@ from pairbus.broker.contents import check_at_hand
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.breath import breathe
 from pairbus.broker.engine.errors import Refused, bad_argument, not_allowed
-from pairbus.broker.engine.message import Incoming
+from pairbus.broker.engine.message import Incoming, size_of
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.results import Handout
@@ -239,6 +239,7 @@ class ManagementNode:
         for _ in tokens:
             self.count(kind, 0)  # as asked for, also if it is refused
         check_locked(queue, tokens, now)
+        queue.check_growth(size_of(_changes(body)) * len(tokens))
         for token in tokens:
             self._dispose(queue, token, kind, body, now)
             breathe()

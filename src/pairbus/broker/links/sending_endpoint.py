@@ -38,6 +38,7 @@ from pairbus.broker.contents import MOST_NEEDED, check_at_hand
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.breath import breathe
 from pairbus.broker.engine.errors import Refused
+from pairbus.broker.engine.message import size_of
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.results import Handout
 from pairbus.broker.engine.sessions import SessionLock
@@ -250,7 +251,12 @@ class SendingEndpoint(LinkEndpoint):
             self.peer.at_length(event, lambda: self._note_all(event, state), lambda _: weigh(state.txn_id))
             return
         forwards = self.queue.settings.forward_dead_lettered_messages_to is not None
-        if forwards or len(event.delivery_ids) > _FEW_SETTLED or self._size(event) > _FEW_BYTES:
+        changes = len(_properties(event.state) or ())
+        if (
+            forwards
+            or len(event.delivery_ids) * (1 + changes) > _FEW_SETTLED
+            or self._size(event) > _FEW_BYTES
+        ):
             self.peer.at_length(event, lambda: self._settle_all(event), lambda _: None)
         else:
             self._settle_all(event)
@@ -261,13 +267,17 @@ class SendingEndpoint(LinkEndpoint):
         return sum(delivery.message.size for delivery in found if delivery is not None)
 
     def _settle_all(self, event: Settled) -> None:
-        now = self._host.now()
+        now, growth = self._host.now(), size_of(_properties(event.state))
         self._have_at_hand(event.delivery_ids)
         for delivery_id in event.delivery_ids:
             breathe()
             if (token := self._take_token(delivery_id)) is None:
                 continue
-            echo = self._settle(token, event.state, now)
+            try:
+                self.queue.check_growth(growth)
+                echo = self._apply(token, event.state, now)
+            except Refused as refused:
+                echo = _refusal(refused)
             if not event.settled:
                 self.link.settle(delivery_id, echo, joins=event.is_range)
 
@@ -374,12 +384,6 @@ class SendingEndpoint(LinkEndpoint):
             self._count(OperationKind.EMPTY_RECEIVE)
         self._granted = False
 
-    def _settle(self, token: uuid.UUID, state: Any, now: float) -> DeliveryOutcome:
-        try:
-            return self._apply(token, state, now)
-        except Refused as refused:
-            return _refusal(refused)
-
     def _apply(self, token: uuid.UUID, state: Any, now: float) -> DeliveryOutcome:
         """Settle a delivery; it is counted as asked for, also if it is refused. What to echo."""
         match state:
@@ -418,7 +422,7 @@ def _refusal(refused: Refused) -> Rejected:
     return Rejected(AmqpError(refused.condition, refused.description, {}))
 
 
-def _properties(outcome: DeliveryOutcome) -> dict[str, Any] | None:
+def _properties(outcome: DeliveryState | None) -> dict[str, Any] | None:
     """How a settlement changes the properties of its message."""
     if isinstance(outcome, Rejected):
         return _dead_letter_info(outcome.error)[2]
