@@ -197,6 +197,7 @@ def test_a_topic_is_only_sent_to_and_a_subscription_only_received_from() -> None
 @pytest.mark.parametrize(
     ("rule", "is_wide"),
     [
+        (Rule("long", SqlFilter(" OR ".join(["n = 1"] * 80))), True),
         (Rule("plain", SqlFilter("n > 3")), False),
         (Rule("pattern", SqlFilter("name like p")), True),
         (Rule("changes", SqlFilter("n > 3"), SqlAction("SET n = 0")), True),
