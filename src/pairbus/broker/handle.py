@@ -142,11 +142,7 @@ class NamespaceHandle:
 
     def message_count(self, path: str) -> int:
         """How many messages, in whatever state, are at a queue, a subscription or one of their sub-queues."""
-
-        def count(engine: Namespace, now: float) -> int:
-            return engine.node(path).counts().total
-
-        return self._run(count)
+        return self._run(lambda engine, now: engine.node(path).counts().total)
 
     # -- counters
 

@@ -130,10 +130,6 @@ class Policies(dict[str, Policy]):
         """The policy with every right that each namespace has."""
         return self[ROOT_POLICY]
 
-    def with_policies(self, policies: Iterable[Policy]) -> Policies:
-        """Give a set with these added; one of a name that is taken replaces the other."""
-        return Policies([*self.values(), *policies], made_at=self.made_at)
-
     @classmethod
     def generate(cls, given: Iterable[Policy] = (), *, now: float = 0.0) -> Policies:
         """Make the three default policies with random keys, and add those that are given."""
@@ -149,10 +145,11 @@ class Policies(dict[str, Policy]):
         """Read the default policies from their file, or make them and write it; add those that are given."""
         if path.exists():
             tighten(path)
-            return cls.load(path).with_policies(given)
-        made = cls.generate(now=now)
-        made.save(path)
-        return made.with_policies(given)
+            kept = cls.load(path)
+        else:
+            kept = cls.generate(now=now)
+            kept.save(path)
+        return cls([*kept.values(), *given], made_at=kept.made_at)
 
     @classmethod
     def load(cls, path: Path) -> Policies:
