@@ -248,7 +248,7 @@ def test_properties_that_find_no_room_are_refused(
     first, second = deliveries(client, client.attach("orders", sends=True), 2)
     queue = broker._hosts["contoso"].engine.get_queue("orders")
     broker.call(lambda: setattr(queue.space, "limit", queue.size_bytes + 1000))
-    large = Modified(True, False, {Symbol("note"): "x" * 1000})
+    large = Modified(True, False, {Symbol("note"): "x" * 20_000})
     if is_in_transaction:
         coordinator = client.coordinate()
         txn = client.declare(coordinator)
@@ -259,10 +259,13 @@ def test_properties_that_find_no_room_are_refused(
         second.link.settle(second.delivery_id, large, settled=False)
         client.flush()
         assert condition_of(client.await_event(Settled).state) == conditions.RESOURCE_LIMIT
-        first.link.settle(first.delivery_id, Modified(True, False, {Symbol("note"): "x"}), settled=False)
+        # A reason always fits, however full the queue is: else nobody could empty it.
+        reason = {Symbol("DeadLetterReason"): "malformed", Symbol("DeadLetterErrorDescription"): "x" * 4096}
+        refused = Rejected(AmqpError(conditions.DEAD_LETTER, None, reason))
+        first.link.settle(first.delivery_id, refused, settled=False)
         client.flush()
-        assert isinstance(client.await_event(Settled).state, Modified)
-    assert counts(contoso) == (2, 0, 0)
+        assert isinstance(client.await_event(Settled).state, Rejected)
+        assert counts(contoso) == (1, 0, 1)
 
 
 @pytest.mark.parametrize("way", ["coordinator", "connection", "time"])

@@ -16,6 +16,8 @@ from .message import Incoming, StoredMessage
 from .settings import EntitySettings, QueueSettings, ReceivableSettings, TopicSettings
 
 _KILOBYTE: Final = 1024
+# A reason and a description, of 4,096 letters each: a full entity must be one that can be emptied.
+_REASON: Final = 16 * _KILOBYTE
 
 
 class Admission:
@@ -143,6 +145,11 @@ class Admission:
             raise bad_argument(f"The session state has {len(state)} bytes; it may have {limit} at most.")
         if growth > 0:
             self.check_room(growth)
+
+    def check_growth(self, size: int, count: int) -> None:
+        """The same for what is written into messages that are there; a reason always fits."""
+        if size > _REASON:
+            self.check_room(size * count)
 
     def check_room(self, size: int) -> None:
         """Raise Refused unless there is room for that much."""

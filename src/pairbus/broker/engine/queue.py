@@ -186,10 +186,9 @@ class MessageQueue(Entity):
         if not with_session and self._shelf.sessions is not None:
             raise errors.needs_session(self.path)
 
-    def check_growth(self, size: int) -> None:
-        """Raise Refused unless what settlements write into messages, so many bytes, finds room."""
-        if size:
-            self._admission.check_room(size)
+    def check_growth(self, size: int, *, count: int = 1) -> None:
+        """Raise Refused unless the `size` bytes that are written into each of so many messages find room."""
+        self._admission.check_growth(size, count)
 
     # -- messages that come in
 

@@ -239,7 +239,7 @@ class ManagementNode:
         for _ in tokens:
             self.count(kind, 0)  # as asked for, also if it is refused
         check_locked(queue, tokens, now)
-        queue.check_growth(size_of(_changes(body)) * len(tokens))
+        queue.check_growth(size_of(_changes(body)), count=len(tokens))
         for token in tokens:
             self._dispose(queue, token, kind, body, now)
             breathe()
