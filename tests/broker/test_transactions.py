@@ -261,7 +261,7 @@ def test_properties_that_find_no_room_are_refused(
         assert condition_of(client.await_event(Settled).state) == conditions.RESOURCE_LIMIT
         # A reason always fits, however full the queue is: else nobody could empty it.
         reason = {Symbol("DeadLetterReason"): "malformed", Symbol("DeadLetterErrorDescription"): "x" * 4096}
-        refused = Rejected(AmqpError(conditions.DEAD_LETTER, None, reason))
+        refused = Rejected(AmqpError(conditions.DEAD_LETTER, "", reason))
         first.link.settle(first.delivery_id, refused, settled=False)
         client.flush()
         assert isinstance(client.await_event(Settled).state, Rejected)
