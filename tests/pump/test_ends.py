@@ -5,6 +5,9 @@ import time
 
 import pytest
 
+from pairbus import words
+from pairbus.amqp.message import Header, encode_annotations, encode_header
+from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.broker.counters import OperationKind
 from pairbus.clock import ManualClock
 from pairbus.pump.amqp_transport import AmqpSource
@@ -156,6 +159,35 @@ async def test_a_drain_waits_for_messages_that_somebody_holds(bench: Bench) -> N
     summary = await bench.drain([queue])
     assert summary.moved == 1
     assert time.monotonic() - begun > 0.4
+
+
+@pytest.mark.parametrize("transport", ["amqp", "sdk"])
+async def test_a_drain_does_not_wait_for_what_is_scheduled_in_a_backlog_queue(
+    bench: Bench, transport: str
+) -> None:
+    """Some other client has put it there. Later messages of its session do not wait for it either."""
+    (queue,) = bench.create("orders")
+    header = encode_header(Header(durable=True))
+    later = encode_annotations({Symbol(words.SCHEDULED_TIME): Timestamp(int(time.time() + 3600) * 1000)})
+    tomorrow = envelope("orders", "tomorrow", session="s").removeprefix(header)
+    bench.load(queue, [envelope("orders", "before", session="s")])
+    bench.load(queue, [header + later + tomorrow])
+    bench.load(queue, [envelope("orders", "behind", session="s")])
+    summary = await bench.drain([queue], transport=transport)
+    assert (bench.ids("orders"), summary.moved) == (["before", "behind"], 2)
+    assert "1 of its messages are scheduled" in summary.queue_errors[queue]
+
+
+async def test_a_drain_ends_where_a_queue_gives_nothing_and_cannot_be_looked_at(bench: Bench) -> None:
+    """As one that is throttled: nobody refuses a receiver."""
+    (queue,) = bench.create("orders")
+    bench.load(queue, [envelope("orders", f"m{number}") for number in range(200)])
+    pump = bench.pump([queue], max_rate=100)
+    running = asyncio.create_task(pump.run())
+    await eventually(lambda: len(bench.receipts.rows) > 10)
+    bench.secondary.faults.set("busy", entity=queue)
+    summary = await running
+    assert "throttled" in summary.queue_errors[queue]
 
 
 async def test_idle_queues_cost_one_empty_receive_a_poll(bench: Bench) -> None:

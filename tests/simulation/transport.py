@@ -18,7 +18,7 @@ from pairbus.broker.engine.results import Handout
 from pairbus.broker.links.wire import render_delivery, render_peeked
 from pairbus.pairing.envelope import ACCOUNTED
 from pairbus.pump.transport import Delivery, Peeked, Refusal, Unit
-from pairbus.pump.unwrapping import read_postmark
+from pairbus.pump.unwrapping import DEFERRED, SCHEDULED, read_postmark
 from pairbus.wire.errors import CONNECTION_LOST, UNANSWERED, TransportError
 from pairbus.wire.meter import Meter
 
@@ -432,4 +432,4 @@ def _fetched(handout: Handout) -> Delivery:
 def _peeked(payload: bytes) -> Peeked:
     sections = scan(payload)
     mark = read_postmark(sections)
-    return Peeked(mark.sequence_number, mark.is_deferred, sections)
+    return Peeked(mark.sequence_number, mark.state == DEFERRED, sections, mark.state == SCHEDULED)

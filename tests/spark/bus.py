@@ -156,6 +156,14 @@ class Bus:
 
         return _run(self.secondary, receive)
 
+    def hold(self, queue: str, count: int) -> int:
+        """Lock messages of a backlog queue, as somebody else does; how many these are."""
+
+        def receive(engine: Namespace, now: float) -> int:
+            return len(_queue(engine, queue).receive(count, now))
+
+        return _run(self.secondary, receive)
+
     def pumps(self) -> list[ConnectionInfo]:
         """The connections of pumps to the secondary, in the order in which they were opened."""
         found = [one for one in self.secondary.connections() if one.container_id == "pairbus-pump"]

@@ -370,6 +370,35 @@ def test_pumps_end_before_a_lease_that_cannot_be_renewed_and_go_on_when_it_is_ba
         until(lambda: len(shop.ids("orders")) > before)
 
 
+def test_a_drain_whose_lease_does_not_come_back_ends(
+    shop: Bus, pair: PumpPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pairbus.spark.syphon.ONCE_PATIENCE", SOME_PATIENCE)
+    shop.make_lease(lock=5.0)
+    fill(shop, 2000)
+    syphon = Syphon(None, pair, state=tmp_path, options=PumpOptions(max_rate=200))
+    with running(syphon, once=True) as done:
+        until(lambda: len(shop.ids("orders")) > 10)
+        shop.secondary.faults.set("refuse", entity=lease_queue_name("contoso"))
+    (summary,) = done
+    assert (summary.stopped, summary.left) == (True, 2000 - summary.moved)
+    assert summary.moved < 2000
+    (why,) = [note for note in summary.notes if "given up" in note]
+    assert "the lease of contoso" in why
+
+
+def test_a_drain_ends_though_somebody_keeps_messages_under_lock(
+    shop: Bus, pair: PumpPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pairbus.spark.syphon._STANDSTILL", SOME_PATIENCE)
+    fill(shop, 20)
+    shop.shorten_locks(300.0)  # as who renews it without an end
+    held = shop.hold(shop.backlog[3], 2)
+    summary = Syphon(None, pair, state=tmp_path).run(once=True)
+    assert (summary.moved, summary.stopped, summary.left) == (18, True, held)
+    assert any("given up, since nothing was moved" in note for note in summary.notes)
+
+
 @pytest.mark.parametrize(
     ("error", "told"),
     [

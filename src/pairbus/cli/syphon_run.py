@@ -361,7 +361,7 @@ def _trouble_of(path: PathSummary) -> str:
 def _draw_summary(summary: SyphonSummary, *, once: bool) -> Iterator[str]:
     yield from map(runnable, summary.notes)
     for queue, error in summary.queue_errors.items():
-        yield f"{queue} could not be read: {error}"
+        yield f"{queue} is not drained: {error}"
     rows = [
         (path, one.moved, one.dead_lettered, one.waiting, per_second(one.rate), _trouble_of(one))
         for path, one in sorted(summary.paths.items())

@@ -28,7 +28,7 @@ from pairbus.wire.tokens import CredentialTokens, TokenSource
 
 from .peeked_page import read_page
 from .transport import Delivery, Peeked, Refusal, Unit
-from .unwrapping import read_postmark
+from .unwrapping import DEFERRED, SCHEDULED, read_postmark
 
 
 class _Loseable(Protocol):
@@ -532,4 +532,5 @@ def _encode_look(first: int, most: int, with_bodies: bool) -> bytes:
 def _peeked(payload: bytes) -> Peeked:
     sections = scan(payload)
     mark = read_postmark(sections)
-    return Peeked(mark.sequence_number, mark.is_deferred, sections)
+    state = mark.state
+    return Peeked(mark.sequence_number, state == DEFERRED, sections, state == SCHEDULED)

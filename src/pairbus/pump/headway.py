@@ -13,6 +13,8 @@ class Headway:
     """Watches what was handled, and says for how long that has not grown."""
 
     def __init__(self) -> None:
+        #: For how many seconds there has been no headway.
+        self.passed = 0.0
         self._handled = -1
         self._since = 0.0
         self._next = -inf
@@ -23,8 +25,8 @@ class Headway:
         if handled != self._handled or not has_work:
             self._handled, self._since = handled, now
             self._next, self._pause = -inf, _FIRST_PAUSE
-        passed = now - self._since
-        return passed if passed >= _PATIENCE else None
+        self.passed = now - self._since
+        return self.passed if self.passed >= _PATIENCE else None
 
     def is_news(self, now: float) -> bool:
         """Whether it is to be told to people, who would not read it every second."""

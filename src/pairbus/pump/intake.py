@@ -278,7 +278,8 @@ class Intake:
                 number = one.sequence_number + 1
                 if number > gap.until:
                     break
-                if not (self._lanes.knows(one.sequence_number) or self._lanes.in_hand(one.sequence_number)):
+                is_known = self._lanes.knows(one.sequence_number) or self._lanes.in_hand(one.sequence_number)
+                if not (is_known or one.is_scheduled):
                     self._note(one, now)
                     untouched = 0 if one.is_deferred else untouched + 1
             if not page or number >= gap.until:

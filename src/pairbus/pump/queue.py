@@ -62,6 +62,8 @@ _FIRST_QUIET = 1.0
 # Rule 3: a completion that ends like this is not tried again. And the longest pause before another try.
 _NO_LOCK = {conditions.MESSAGE_LOCK_LOST, conditions.SESSION_LOCK_LOST, conditions.MESSAGE_NOT_FOUND}
 _LONGEST_PAUSE = 5.0
+# What no client of ours puts there; such a message would come with another number.
+_SCHEDULED = "{:,} of its messages are scheduled for a later time, and cannot be received before it"
 _end_of_lock = attrgetter("locked_until")
 
 
@@ -145,8 +147,8 @@ class QueuePump:
                 continue
             deliveries = await self._receive(granted)
             self._station.entrance.note_arrivals(self.queue, len(deliveries))
-            self._failures = 0
-            self._station.tally.queue_errors.pop(self.queue, None)
+            if deliveries or not self._options.drain:
+                self._note_success()
             if deliveries:
                 self._station.locked.discard(self.queue)
                 self._quiet = self._options.drain_wait
@@ -257,17 +259,24 @@ class QueuePump:
         if not self.lanes.is_settled(self._station.monotonic()):
             return False
         number, most = 0, 1  # the first one shows most often that there is still something to do
+        scheduled = 0
         while page := await self._source.peek(number, most):
+            self._note_success()
             most = PEEK_PAGE
-            if any(not one.is_deferred for one in page):
+            due = [one for one in page if not one.is_scheduled]
+            scheduled += len(page) - len(due)
+            if any(not one.is_deferred for one in due):
                 self._station.locked.add(self.queue)
                 return False  # locked by somebody; it comes when that lock ends
-            if any(not self.lanes.knows(one.sequence_number) for one in page):
+            if any(not self.lanes.knows(one.sequence_number) for one in due):
                 await self._intake.look_through(self._source, NumberGap())
                 self._advance()
                 return False
             number = page[-1].sequence_number + 1
+        self._note_success()
         self._station.locked.discard(self.queue)
+        if scheduled:
+            self._station.tally.queue_errors[self.queue] = _SCHEDULED.format(scheduled)
         if self._station.is_patient(self.lanes.deferred_by_path()):
             return False
         # A path may have been tried meanwhile; then what comes of that is waited for.
@@ -574,6 +583,11 @@ class QueuePump:
     async def _nap(self, seconds: float) -> None:
         """Wait, but not longer than the pump lives."""
         await wait_at_most(self._station.stopped, seconds)
+
+    def _note_success(self) -> None:
+        """It has answered. A drain takes no silence for that: a queue that is throttled gives nothing."""
+        self._failures = 0
+        self._station.tally.queue_errors.pop(self.queue, None)
 
     def _note_failure(self, error: TransportError) -> None:
         self._failures += 1

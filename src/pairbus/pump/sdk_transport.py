@@ -34,6 +34,7 @@ from pairbus.wire.tokens import close_credential
 from .pair import ResolvedSide
 from .sdk_messages import to_annotated, to_batch, to_payload
 from .transport import Delivery, Peeked, Refusal, Unit
+from .unwrapping import DEFERRED, SCHEDULED
 
 # Rule 2.
 LONGEST_WAIT = 5.0
@@ -279,8 +280,9 @@ class SdkSource:
         return [
             Peeked(
                 message.sequence_number or 0,
-                message.state.value == 1,
+                message.state.value == DEFERRED,
                 scan(to_payload(message.raw_amqp_message)),
+                message.state.value == SCHEDULED,
             )
             for message in found
         ]

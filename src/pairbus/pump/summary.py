@@ -50,7 +50,7 @@ class PathTally(PathSummary):
 class PumpSummary:
     """The sum of it. `waiting` are put aside because their path is down; `unknown` were sent without an
     answer, and may arrive twice; `retries` were refused and are sent again; `lost_locks` were in hand when
-    their lock ended; `queue_errors` names queues that could not be read, with the reason.
+    their lock ended; `queue_errors` names queues that could not be drained, with the reason.
     """
 
     moved: int

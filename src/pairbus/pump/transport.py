@@ -51,6 +51,7 @@ class Peeked(NamedTuple):
     sequence_number: int
     is_deferred: bool
     sections: MessageSections
+    is_scheduled: bool = False
 
 
 class Unit(NamedTuple):

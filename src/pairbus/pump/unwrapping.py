@@ -36,7 +36,7 @@ _SEQUENCE_NUMBER = words.SEQUENCE_NUMBER.encode()
 _ENQUEUED_TIME = words.ENQUEUED_TIME.encode()
 _LOCKED_UNTIL = words.LOCKED_UNTIL.encode()
 _MESSAGE_STATE = words.MESSAGE_STATE.encode()
-_DEFERRED = 1
+DEFERRED, SCHEDULED = 1, 2
 _RESERVED = {name.encode() for name in RESERVED_NAMES}
 _ALIASES_WITH_TIME = (b"x-ms-timetolive",)
 _MEMO_SIZE = 4096
@@ -54,7 +54,7 @@ class Postmark(NamedTuple):
     locked_until_ms: int
     own: bytes  # the sender's annotations, entry by entry
     own_count: int
-    is_deferred: bool = False  # told of peeked messages only
+    state: int = 0  # told of peeked messages only
 
 
 @dataclass(slots=True)
@@ -221,9 +221,9 @@ def _read_entries(data: bytes) -> Postmark:
                 state = value
             elif key not in _POSTMARKS and key != _SCHEDULED:
                 own.append(data[begin:at])
-        if not own and state != _DEFERRED and at == len(data):
+        if not own and not state and at == len(data):
             _learn_shape(data, places)
-    return Postmark(number, enqueued, locked, b"".join(own), len(own), state == _DEFERRED)
+    return Postmark(number, enqueued, locked, b"".join(own), len(own), state)
 
 
 def _learn_shape(data: bytes, places: dict[str, int]) -> None:

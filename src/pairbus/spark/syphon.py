@@ -9,6 +9,8 @@ Theory of operation
 3. To stop is to tell the pumps by the leash and to wait until they have come back.
 4. One syphon works on a pair at a time (`pairbus.lease`). Without the lease pumps are barred by the leash,
    also in the middle of the work; it is given back when they have ended, and receipts are in their tables.
+5. A drain ends. Pumps see to that as far as they can; one that makes no headway though they run, or that may
+   not work since the lease does not come back, is stopped after a while, and says why.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from pairbus.lease.view import Holder
 from pairbus.ledger.ledger_merge import merge_ledger
 from pairbus.ledger.retention import cut_for, trim
 from pairbus.plumbing.files import make_directory
+from pairbus.pump.headway import Headway
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import PumpPair
 from pairbus.stores.places import RecordPlace, StoreUri, parse_place
@@ -63,6 +66,8 @@ _PREPARED_EVERY = 0.5
 _TOLD_BY_LEASH = {"order", "pumps", "resting", "trouble", "paths"}
 # So long no task may run before that is told: a busy cluster takes its time.
 _PUMPLESS = 30.0
+# Rule 5: a lock of five minutes is the longest that there is, and whoever has died keeps no other for longer.
+_STANDSTILL = 330.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +157,9 @@ class Syphon:
         self._keep_days = keep_days
         self._begun = 0.0
         self._pumped_at = 0.0
+        self._headway = Headway()
+        self._most_waiting = 0
+        self._vain: tuple[str, ...] = ()
         self._speed = Speed()
         self._leases: SyphonLeases | None = None
         self._was_stopped = False
@@ -255,7 +263,7 @@ class Syphon:
             self._leash.settle()
             moving = time.monotonic() - begun
             telling.close()
-            discovery = replace(discovery, notes=(*discovery.notes, *leases.notes))
+            discovery = replace(discovery, notes=(*discovery.notes, *leases.notes, *self._vain))
             summary = self._sum_up(leases, discovery, moving=moving)
             if on_summary is not None:
                 on_summary(summary)
@@ -285,9 +293,12 @@ class Syphon:
         def watch() -> None:
             for chore in chores:
                 chore.tick()
-            troubles = [one.trouble for one in chores] + [self._describe_want_of_pumps()]
+            progress = self._leash.progress()
+            troubles = [one.trouble for one in chores] + [self._describe_want_of_pumps(progress)]
             self._leash.trouble = "; ".join(filter(None, troubles)) or None
             reporter.tick()
+            if once:
+                self._end_in_vain(progress, leases)
 
         self._leash.queues = discovery.queues
         if once:
@@ -302,9 +313,28 @@ class Syphon:
         ]
         self._engine.stream(self._job(drain=False), self._leash, watch, state=self._state)
 
-    def _describe_want_of_pumps(self) -> str | None:
+    def _end_in_vain(self, progress: Progress, leases: SyphonLeases) -> None:
+        """Rule 5."""
+        counts = progress.counts
+        # What is put aside for the first time is headway too, of a large backlog whose paths are down.
+        self._most_waiting = max(self._most_waiting, counts["waiting"])
+        handled = counts["moved"] + counts["dead_lettered"] + self._most_waiting
+        is_at_work = progress.pumps > 0 and progress.order == "run"
+        self._headway.note(handled, has_work=is_at_work, now=time.monotonic())
+        passed = self._headway.passed
+        limit = max(
+            _STANDSTILL if leases.are_ours else ONCE_PATIENCE, *(one.patience for one in self._options)
+        )
+        # At a rate that is low enough, minutes between two messages are no standstill.
+        rates = [rate for one in self._options for rate in (one.max_rate, one.credits) if rate]
+        if passed > limit + sum(4 / rate for rate in rates):
+            why = progress.trouble or "nobody knows why"
+            self._vain = (f"given up, since nothing was moved for {passed:.0f} s: {why}",)
+            self._leash.stop()
+
+    def _describe_want_of_pumps(self, progress: Progress) -> str | None:
         now = time.monotonic()
-        if self._leash.progress().pumps:
+        if progress.pumps:
             self._pumped_at = now
         passed = now - self._pumped_at
         if passed < _PUMPLESS:
