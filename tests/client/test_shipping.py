@@ -4,6 +4,7 @@ import asyncio
 import errno
 import io
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from pairbus.ledger.silence import IDLE_SILENCE, SILENCE, is_silent, tell_behind
 from pairbus.ledger.store_files import StoreFiles, read_side_by_side
 from pairbus.plumbing.files import hold_alone
 from pairbus.stores.object_store import ObjectStore
-from pairbus.stores.places import StoreUri
+from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import open_store
 from tests.object_places import credentials, make_azure_container, place_of
 from tests.tcp_proxy import proxied
@@ -230,6 +231,9 @@ class SlowFiles:
         self.let_go.wait(60.0)
         return io.BytesIO()
 
+    def open_input_file(self, key: str) -> io.BytesIO:
+        raise FileNotFoundError(key)
+
     def delete_file(self, key: str) -> None:
         """Nothing is kept."""
 
@@ -321,6 +325,41 @@ async def live():
 
 asyncio.run(live())
 """
+
+
+@pytest.mark.parametrize("has_ended", [True, False])
+@pytest.mark.parametrize("is_in_store", [True, False])
+def test_a_disk_that_was_set_back_takes_nothing_from_the_place(
+    place: StoreUri, tmp_path: Path, is_in_store: bool, has_ended: bool
+) -> None:
+    own, shared, earlier = (tmp_path / name for name in ("own", "shared", "earlier"))
+    goal: RecordPlace = place if is_in_store else shared
+    records = SegmentWriter(own, KIND, is_chained=True, is_shipped=True)
+    log = OperationLog(own, role="client", pair="contoso")
+    records.append([asdict(record(1))])
+    log.flush("begin")
+    assert has_shipped(RecordShipper(own, goal, clock=SystemClock()))
+    shutil.copytree(own, earlier)
+    records.append([asdict(record(2))])
+    log.flush("end")
+    records.close(ends=has_ended)
+    log._segments.close()
+    assert has_shipped(RecordShipper(own, goal, clock=SystemClock()))
+    listed = content_of(goal)
+    shutil.rmtree(own)
+    shutil.copytree(earlier, own)
+    for _ in range(2):
+        assert has_shipped(RecordShipper(own, goal, clock=SystemClock()))
+    now = content_of(goal)
+    assert {name: now.get(name) for name in listed} == listed
+    files = StoreFiles.list(open_store(goal), KIND) if is_in_store else RecordFiles.list(shared, KIND)
+    (head,) = [one.head for one in files.heads if one.head is not None and one.head.commits > 1]
+    assert (head.is_open, files.audit(must_succeed=True).gaps) == (not has_ended, [])
+
+
+def content_of(place: RecordPlace) -> dict[str, bytes]:
+    store = open_store(place)
+    return {name: store.read(name) for kind in (KIND, "operations") for name in store.list(kind)}
 
 
 async def test_each_process_of_a_host_ships_its_own_and_what_the_dead_have_left(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@
    and the ledger, which names no writer; rounds are made one after the other. Else as many would tell of each
    writer as there are processes, one of them perhaps that it runs when another has told its end; and two
    would put the same object, which is empty for a moment while it is put.
+8. A disk may have been set back to an earlier state. So nothing takes the place of what tells more: neither a
+   segment that begins like the one that is there, nor the head of a chain that has come further since.
 """
 
 import logging
@@ -31,7 +33,15 @@ from typing import NamedTuple
 from pairbus.client.status import ShippingStatus
 from pairbus.clock import Clock
 from pairbus.errors import UnreachableError
-from pairbus.ledger.chain import ChainHead, HeadFile, is_of_head, is_told_by, read_heads, writer_of
+from pairbus.ledger.chain import (
+    ChainHead,
+    HeadFile,
+    is_of_head,
+    is_told_by,
+    parse_head,
+    read_heads,
+    writer_of,
+)
 from pairbus.ledger.operations import KIND as OPERATIONS
 from pairbus.ledger.receipts import KIND as RECEIPTS
 from pairbus.ledger.segment import (
@@ -42,7 +52,7 @@ from pairbus.ledger.segment import (
     open_segments,
 )
 from pairbus.ledger.shipped import mark_shipped
-from pairbus.plumbing.files import hold_alone
+from pairbus.plumbing.files import hold_alone, set_aside
 from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import open_store, put_anew
 
@@ -194,17 +204,28 @@ class RecordShipper:
         ]
         segments = [path for path in closed if writer_of(path.name) not in passed_over]
         self._waiting = len(closed) + len(unfinished)
-        store = open_store(self._place)
         self._introduce(heads, {writer_of(path.name) for path in segments})
         for path in segments:
-            put_anew(store, path.name, path.read_bytes())  # rule 4
-            path.unlink()
+            self._put_segment(path)
             self._waiting -= 1
             self._shipped += 1
         for kind, (path, head) in heads:
             if head is not None and head.writer not in passed_over:
                 told = replace(head, is_open=False) if path in dead else head
                 self._tell(kind, path, told, now, is_idle=head.is_idle)
+
+    def _put_segment(self, path: Path) -> None:
+        store, data = open_store(self._place), path.read_bytes()
+        try:
+            there = store.read(path.name)
+        except FileNotFoundError:
+            there = b""
+        if data.startswith(there):
+            put_anew(store, path.name, data)  # rule 4
+        elif not there.startswith(data):  # either of them is damaged
+            set_aside(path)
+            return
+        path.unlink()
 
     def _heads(self) -> list[tuple[str, HeadFile]]:
         return [(kind, one) for kind in (REDIRECTS, RECEIPTS) for one in read_heads(self._directory, kind)]
@@ -240,18 +261,23 @@ class RecordShipper:
             if not head.is_open or now - known.head.at < beat:
                 return
         is_last = head.is_adopted or not head.is_open
-        if not (is_last and known is None and head.commits and not self._is_known(kind, head.writer)):
+        if known is not None or self._is_news(kind, head, is_last=is_last):
             self._put(kind, replace(head, at=max(head.at, now)) if head.is_open else head, is_idle=is_idle)
         if is_last:  # nothing more will be said of it
             path.unlink(missing_ok=True)
         if not head.is_open:
             lock_of_writer(self._directory, kind, head.writer).unlink(missing_ok=True)
 
-    def _is_known(self, kind: str, writer: str) -> bool:
-        """Whether there is anything of a writer. If not, its last word was put before, by a process that did
-        not hear of it, and all of it is in a table by now.
+    def _is_news(self, kind: str, head: ChainHead, *, is_last: bool) -> bool:
+        """Whether the place does not know it from an earlier process. If there is nothing of the writer, its
+        last word was put before, by a process that did not hear of it, and all of it is in a table by now.
         """
-        return any(f"-{writer}" in name for name in open_store(self._place).list(kind))
+        store, name = open_store(self._place), head.name(kind)
+        of_writer = [one for one in store.list(kind) if f"-{head.writer}" in one]
+        if is_last and head.commits and not of_writer:
+            return False
+        told = [parse_head(one, store.read(one)) for one in of_writer if one == name or is_of_head(one, name)]
+        return all(one is None or one.commits <= head.commits for one in told)
 
     def _put(self, kind: str, head: ChainHead, *, is_idle: bool = False) -> None:
         """Put a head in the place of what was told before, by earlier processes too if it is the last word.
