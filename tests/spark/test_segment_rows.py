@@ -105,6 +105,16 @@ def test_a_bad_line_of_a_file_with_any_name_is_kept() -> None:
         assert (row["row"], row["at"], row["day"]) == ("bad", None, "1970-01-01")
 
 
+def test_a_line_of_null_ends_nothing() -> None:
+    """Arrow would end the process, without a word."""
+    good = json.dumps(OPERATION).encode() + b"\n"
+    for odd in (b"null\n", b" null\n", b"\xef\xbb\xbfnull\n", b"\rnull\n"):
+        for data in (odd, odd + good, good + odd):
+            rows = parse_segment(data, FILE).to_pylist()
+            assert [row["row"] for row in rows if row["row"] != "operation"] == ["bad"], data
+            assert len(rows) == 1 + data.count(good)
+
+
 def test_bad_lines_have_ids_of_their_own() -> None:
     """The same line twice in a file is one row, be it good or bad; in two files it is two bad ones."""
     table = parse_segment(b"no\nno\nnone\n", FILE)

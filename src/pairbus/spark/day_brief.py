@@ -158,7 +158,7 @@ def write_brief(brief: Brief, directory: Path, *, part: int) -> None:
     """Put a brief beside the rows that it is of."""
     for name, table in ((_SUMS_FILE, brief.sums), (_MARKS_FILE, brief.marks)):
         draft = directory / f".part-{part:05d}-{secrets.token_hex(4)}"
-        parquet.write_table(table, draft)
+        parquet.write_table(table, draft, write_page_checksum=True)
         draft.replace(directory / f"{name}-{part:05d}")
 
 
@@ -176,12 +176,15 @@ def has_brief(directory: Path) -> bool:
     """Whether the rows of a day have a whole one: those of version 0.1.0 have none."""
     sums, marks = (files_in(directory, f"{name}-*") for name in (_SUMS_FILE, _MARKS_FILE))
     parts, told = ([file.name.rpartition("-")[2] for file in some] for some in (sums, marks))
-    return bool(parts) and parts == told and all(map(can_read, (*sums, *marks)))
+    rows = {file.stem.rpartition("-")[2] for file in files_in(directory, "part-?????.parquet")}
+    if not parts or parts != told or not rows <= set(parts):
+        return False
+    return all(can_read(file, SUMS) for file in sums) and all(can_read(file, MARKS) for file in marks)
 
 
 def refuse_damaged(directory: Path) -> None:
     """PairbusError that names a file of a day's rows that cannot be read, if there is one."""
-    for file in files_in(directory, "*.parquet"):
+    for file in files_in(directory, "*.parquet") if directory.is_dir() else [directory]:
         if not can_read(file):
             raise PairbusError(
                 f"{file} cannot be read: put a copy of it in its place, or remove it, and the report tells "
