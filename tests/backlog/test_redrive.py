@@ -4,7 +4,7 @@ import asyncio
 import json
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -15,15 +15,17 @@ from pairbus.amqp.types import Symbol
 from pairbus.backlog.redrive import DeadLetterChoice, redrive, survey_dead_letters
 from pairbus.broker import Broker
 from pairbus.pairing.envelope import ACCOUNTED
+from pairbus.pump.amqp_transport import AmqpDestination
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import PumpPair
 from pairbus.pump.pump import open_transport
+from pairbus.pump.transport import Refusal, Unit
 from pairbus.spark import Syphon
 from pairbus.testing.messages import messages_in
 from pairbus.words import PARTITION_KEY, POSTMARKS, VIA_PARTITION_KEY
 from tests.cli.process import call
 from tests.pump.bench import envelope, opened
-from tests.spark.bus import Bus
+from tests.spark.bus import Bus, Letter
 from tests.spark.test_local import fill
 
 COUNT = 12
@@ -198,3 +200,24 @@ def test_what_is_held_and_comes_again_ends_nothing(tmp_path: Path) -> None:
             0,
         )
         assert sorted(bus.dead_letters()) == sorted(kept)
+
+
+def test_what_is_buried_again_at_once_does_not_go_round(
+    bus: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a syphon that runs, where the cause was not mended."""
+    buried = [f"m{number}" for number in range(400)]
+    bus.put([Letter(path="gone", id=one) for one in buried], spread=lambda index, letter: 0)
+    Syphon(None, pair_of(bus), state=tmp_path).run(once=True)
+    send = AmqpDestination.send
+
+    async def send_in_vain(self: AmqpDestination, units: Sequence[Unit]) -> list[Refusal]:
+        outcomes = await send(self, units)
+        for queue in bus.backlog:
+            bus.bury(queue)
+        return outcomes
+
+    monkeypatch.setattr(AmqpDestination, "send", send_in_vain)
+    done = asyncio.run(redrive(pair_of(bus), bus.backlog, DeadLetterChoice(), max_rate=1000))
+    assert (done.redriven.total(), done.locked) == (len(buried), len(buried))
+    assert sorted(bus.dead_letters()) == sorted(buried)

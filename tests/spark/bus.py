@@ -164,6 +164,17 @@ class Bus:
 
         return _run(self.secondary, receive)
 
+    def bury(self, queue: str) -> None:
+        """Move the messages of a backlog queue to its dead letters."""
+
+        def act(engine: Namespace, now: float) -> None:
+            node = _queue(engine, queue)
+            for delivery in node.receive(_AT_ONCE, now):
+                assert delivery.lock_token is not None
+                node.dead_letter(delivery.lock_token, now, reason="EntityNotFound")
+
+        _run(self.secondary, act)
+
     def pumps(self) -> list[ConnectionInfo]:
         """The connections of pumps to the secondary, in the order in which they were opened."""
         found = [one for one in self.secondary.connections() if one.container_id == "pairbus-pump"]

@@ -4,6 +4,7 @@ A dead letter is sent to its backlog queue anew, as it was, and only then taken 
 in between leaves it in both places; whose lock was lost in between comes again, and is not sent again. Those
 that are not chosen are held until the end, or they would come again and again, and are then given back. What
 another one has locked, such as a redrive that was killed, does not come at all: a peek at the end finds it.
+Those that are buried meanwhile stay: where a syphon runs and the cause was not mended, they would go round.
 """
 
 import asyncio
@@ -27,10 +28,11 @@ from pairbus.amqp.message import (
 from pairbus.conditions import MESSAGE_LOCK_LOST, NOT_FOUND
 from pairbus.pairing.envelope import ACCOUNTED
 from pairbus.pairing.names import path_key
+from pairbus.pump.browsing import find_last
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import PumpPair
 from pairbus.pump.pump import open_transport
-from pairbus.pump.transport import Delivery, Transport, Unit
+from pairbus.pump.transport import Delivery, Peeked, Transport, Unit
 from pairbus.wire.errors import TransportError
 
 from .survey import survey_queues
@@ -224,11 +226,14 @@ class _QueueRedrive:
         self._pace = pace
         self._seen = seen
         self._sent: set[int] = set()  # and not taken from the dead letters yet
+        self._last = 0  # what goes back gets a number beyond this one
         self._held: dict[bytes, Delivery] = {}
 
     async def run(self) -> None:
         try:
-            await self._take_all()
+            if (first := await self._look(0)) is not None:
+                self._last = (await find_last(self._look, first)).sequence_number
+                await self._take_all()
         except TransportError as error:
             if error.condition != NOT_FOUND:
                 raise
@@ -238,6 +243,10 @@ class _QueueRedrive:
                 await self._source.release(left)
             await self._source.close()
             await self._destination.close()
+
+    async def _look(self, number: int) -> Peeked | None:
+        """The first dead letter from a number on."""
+        return next(iter(await self._source.peek(number, 1)), None)
 
     async def _take_all(self) -> None:
         # Those that are held come again when their locks end, before what is behind them: once around.
@@ -272,13 +281,16 @@ class _QueueRedrive:
             if is_new:
                 self._done.see(reason, path, age)
             is_sent = number in self._sent
-            if payload is not None and (is_sent or self._choice.includes(path, reason, age)):
+            is_late = number > self._last
+            is_chosen = self._choice.includes(path, reason, age)
+            if payload is not None and (is_sent or (is_chosen and not is_late)):
                 found = _ChosenLetter(delivery, payload, reason, path, number)
                 (sent if is_sent else chosen).append(found)
                 continue
             self._held[delivery.lock_token] = delivery
             if is_new:
                 self._done.left_by_path[reason, path] += 1
+                self._done.locked += is_chosen and is_late
         return chosen, sent
 
     async def _move(self, chosen: Sequence[_ChosenLetter]) -> None:

@@ -32,6 +32,8 @@ _SECRETS = {"connectionstring", "connection_string", "password", "sharedaccesske
 _CONNECTION_STRING = re.compile(r"SharedAccess(Key|Signature)\s*=|Endpoint\s*=\s*sb:", re.IGNORECASE)
 # What the URI of an object store may have behind its question mark, and no option may.
 _SECRET_PART = re.compile(r"key|secret|token|sig|password", re.IGNORECASE)
+# Thirty years; no clock can wait for what is much longer.
+_LONGEST = 1e9
 # Sequence numbers are longs.
 _MOST = 2**63 - 1
 # A message id has 128 characters at most, of which partition and row number need some.
@@ -116,8 +118,8 @@ def _seconds(given: str) -> float:
         value = float(given)
     except ValueError:
         value = 0.0
-    if not 0 < value < float("inf"):
-        raise ValueError("is a number of seconds above 0")
+    if not 0 < value <= _LONGEST:
+        raise ValueError("is a number of seconds above 0 and up to a thousand million")
     return value
 
 
