@@ -83,7 +83,7 @@ def test_a_path_that_is_down_is_tried_with_its_first_message_and_the_rest_follow
     (later,) = lanes.plan(0.5)
     assert isinstance(later, Defer)
     lanes.put_aside(later.messages)
-    assert lanes.deferred_count == 3
+    assert sum(lanes.deferred_by_path().values()) == 3
     assert lanes.is_settled(0.5)
     assert lanes.wake_at(0.5) == 1.0
     assert lanes.plan(0.9) == []
@@ -360,7 +360,7 @@ class Model:
         self.under_way += steps
         if room is not None and room.is_short:
             return  # the shell plans again when there is room
-        if not self.under_way and (self.lanes.held or self.lanes.deferred_count):
+        if not self.under_way and (self.lanes.held or sum(self.lanes.deferred_by_path().values())):
             assert self.lanes.wake_at(self.now) < inf, "something could move, and no step is due"
 
     def perform_one(self) -> None:
@@ -487,7 +487,7 @@ def test_order_is_kept_and_nothing_is_lost_whatever_fails(
     everything = set(model.where)
     assert set(model.arrived) | model.dead == everything
     assert model.lanes.held == 0
-    assert model.lanes.deferred_count == 0
+    assert sum(model.lanes.deferred_by_path().values()) == 0
     for lane in set(model.where.values()):
         if lane[1] is None:
             continue

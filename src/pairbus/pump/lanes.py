@@ -108,11 +108,6 @@ class Lanes(Generic[H]):
 
     # -- what the shell asks
 
-    @property
-    def deferred_count(self) -> int:
-        """Messages that are put aside on the queue."""
-        return sum(len(lane.deferred) + len(lane.fetching) for lane in self._lanes.values())
-
     def deferred_by_path(self) -> dict[str, int]:
         """How many messages of each path are put aside."""
         found: dict[str, int] = {}
