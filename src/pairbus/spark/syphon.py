@@ -159,7 +159,7 @@ class Syphon:
         self._pumped_at = 0.0
         self._headway = Headway()
         self._most_waiting = 0
-        self._vain: tuple[str, ...] = ()
+        self._vain: dict[str, str] = {}
         self._speed = Speed()
         self._leases: SyphonLeases | None = None
         self._was_stopped = False
@@ -263,7 +263,7 @@ class Syphon:
             self._leash.settle()
             moving = time.monotonic() - begun
             telling.close()
-            discovery = replace(discovery, notes=(*discovery.notes, *leases.notes, *self._vain))
+            discovery = replace(discovery, notes=(*discovery.notes, *leases.notes))
             summary = self._sum_up(leases, discovery, moving=moving)
             if on_summary is not None:
                 on_summary(summary)
@@ -329,7 +329,7 @@ class Syphon:
         rates = [rate for one in self._options for rate in (one.max_rate, one.credits) if rate]
         if passed > limit + sum(4 / rate for rate in rates):
             why = progress.trouble or "nobody knows why"
-            self._vain = (f"given up, since nothing was moved for {passed:.0f} s: {why}",)
+            self._vain["the backlog"] = f"given up, since nothing was moved for {passed:.0f} s: {why}"
             self._leash.stop()
 
     def _describe_want_of_pumps(self, progress: Progress) -> str | None:
@@ -438,6 +438,7 @@ class Syphon:
             paths=tally.paths,
             queue_errors={
                 **{f"the backlog of {pair}": "it has no queues" for pair in discovery.bare},
+                **self._vain,
                 **tally.queue_errors,
             },
             notes=discovery.notes,
