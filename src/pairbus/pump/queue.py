@@ -33,6 +33,7 @@ from typing import Any
 
 from pairbus import conditions
 from pairbus.plumbing.tasks import wait_at_most
+from pairbus.plumbing.wording import counted
 from pairbus.wire.errors import CONNECTION_LOST, SUSPECTED, UNANSWERED, TransportError
 
 from .asking import Asking
@@ -62,8 +63,6 @@ _FIRST_QUIET = 1.0
 # Rule 3: a completion that ends like this is not tried again. And the longest pause before another try.
 _NO_LOCK = {conditions.MESSAGE_LOCK_LOST, conditions.SESSION_LOCK_LOST, conditions.MESSAGE_NOT_FOUND}
 _LONGEST_PAUSE = 5.0
-# What no client of ours puts there; such a message would come with another number.
-_SCHEDULED = "{:,} of its messages are scheduled for a later time, and cannot be received before it"
 _end_of_lock = attrgetter("locked_until")
 
 
@@ -275,8 +274,9 @@ class QueuePump:
             number = page[-1].sequence_number + 1
         self._note_success()
         self._station.locked.discard(self.queue)
-        if scheduled:
-            self._station.tally.queue_errors[self.queue] = _SCHEDULED.format(scheduled)
+        if scheduled:  # by no client of ours
+            told = f"{counted(scheduled, 'message is', 'messages are')} scheduled there for a later time"
+            self._station.tally.queue_errors[self.queue] = told
         if self._station.is_patient(self.lanes.deferred_by_path()):
             return False
         # A path may have been tried meanwhile; then what comes of that is waited for.
