@@ -518,6 +518,7 @@ class QueuePump:
     async def _fetch(self, step: Fetch) -> None:
         try:
             found = await self._source.fetch(step.numbers)
+            self._note_success()
         except TransportError as error:
             self._note_failure(error)
             await self._nap(self._options.first_back_off)  # or the next plan would ask again at once
