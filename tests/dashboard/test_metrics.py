@@ -40,6 +40,10 @@ TRIALS: dict[str, tuple[dict[str, float], dict[str, float]]] = {
         {'pairbus_entity_worst_state{pair="shop",path="orders",state="faulted"}': 1},
         {'pairbus_entity_worst_state{pair="shop",path="orders",state="suspect"}': 1},
     ),
+    "EntityRefuses": (
+        {'pairbus_entity_refusing{pair="shop",path="orders"}': 1},
+        {'pairbus_entity_refusing{pair="shop",path="orders"}': 0},
+    ),
     "EntityFailedOver": (
         {'pairbus_entity_worst_state{pair="shop",path="orders",state="failed_over"}': 1},
         {'pairbus_entity_worst_state{pair="shop",path="orders",state="healthy"}': 1},
@@ -347,7 +351,8 @@ def client(name: str, **facts: Any) -> dict[str, Any]:
 
 
 def entity(path: str, state: str, since: float) -> dict[str, Any]:
-    return {"path": path, "state": state, "since": since, "last_failure": "it is gone", "reason": None}
+    told = {"last_failure": "it is gone", "reason": None, "is_refusing": False}
+    return {"path": path, "state": state, "since": since, **told}
 
 
 @pytest.mark.parametrize(
@@ -431,7 +436,8 @@ def test_what_cannot_wait_is_what_gets_somebody_up() -> None:
         client("h:2", is_gone=True),
         client("h:3", is_gone=True),
     ]
-    pair["entities"] = [entity("a", "faulted", 1.0), entity("b", "failed_over", 2.0)]
+    refusing = entity("c", "healthy", 3.0) | {"is_refusing": True}
+    pair["entities"] = [entity("a", "faulted", 1.0), entity("b", "failed_over", 2.0), refusing]
     pair["backlog"] = {"active": 4, "dead_letters": 1, "missing": ["q"]}
     pair["waiting"] = {"paths": [{"path": "b", "oldest": 0.0}], "dead": [{"oldest": 4.0}, {"oldest": 2.0}]}
     pair["drain"] |= {"state": "paused", "pumps": 1, "waiting": 4}
@@ -451,8 +457,8 @@ def test_what_cannot_wait_is_what_gets_somebody_up() -> None:
     assert texts["NobodyDrains"] == "4 messages wait in the backlog, and the drain is paused"
     since = {one["alert"]: one["since"] for one in found if one["since"] is not None}
     assert since == {
-        "EntityFaulted": 1.0, "EntityFailedOver": 2.0, "BacklogOld": 0.0, "DeadLetters": 2.0,
-        "ClientGone": 3.0, "SourceBlind": 5.0,
+        "EntityFaulted": 1.0, "EntityRefuses": 3.0, "EntityFailedOver": 2.0, "BacklogOld": 0.0,
+        "DeadLetters": 2.0, "ClientGone": 3.0, "SourceBlind": 5.0,
     }  # fmt: skip
 
 

@@ -5,18 +5,20 @@ import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.broker import Broker
 from pairbus.client.state.directory import verdict_file
 from pairbus.dashboard import collector
 from pairbus.dashboard.pages import _MOST_LISTENERS
 from pairbus.dashboard.server import Serving, serving
-from pairbus.dashboard.watched import Watched, WatchedPair
+from pairbus.dashboard.watched import LookPace, Watched, WatchedPair
 from tests.waiting import eventually
 
 from .scene import PAIR, STAYS, TOKEN, Visitor, open_client, send, send_many, served, watch
@@ -145,6 +147,47 @@ async def test_one_path_only_and_redrive(broker: Broker, tmp_path: Path) -> None
         # The picture may still be that of the drain before.
         await eventually(lambda: broker["contoso"].message_count("orders") == 1)
         await seen(visitor, lambda one: pair_of(one)["drain"]["state"] == "ended" and not waiting(one))
+
+
+async def test_a_healthy_entity_that_refuses_what_is_sent_is_no_calm(broker: Broker, tmp_path: Path) -> None:
+    watched = watch(broker, tmp_path)
+
+    def alerts(state: dict[str, Any]) -> list[str]:
+        return [one["alert"] for one in state["headline"]["said"]]
+
+    async with served(watched) as visitor, open_client(broker, watched, failover_interval=600) as client:
+        await send(client, "payments", ["p1"])
+        await send(client, "orders", ["o1"])
+        await seen(visitor, lambda one: states(one).keys() == {"orders", "payments"} and not alerts(one))
+        broker["contoso"].delete_queue("orders")
+        for number in range(3):
+            with pytest.raises(ServiceBusError):
+                await send(client, "orders", [f"refused-{number}"])
+        state = await seen(visitor, alerts)
+        assert states(state) == {"orders": "healthy", "payments": "healthy"}
+        (said,) = state["headline"]["said"]
+        assert (said["alert"], said["text"]) == ("EntityRefuses", "orders refuses what is sent")
+        assert "could not be found" in said["why"]
+        broker["contoso"].create_queue("orders")
+        await send(client, "orders", ["o2"])
+        await seen(visitor, lambda one: not alerts(one))
+
+
+async def test_what_a_drain_has_left_is_looked_at_when_it_ends(broker: Broker, tmp_path: Path) -> None:
+    """Or the page would say for a while that nobody drains what is gone."""
+    seldom = LookPace(glance=0.1, count=3600, peek=3600)
+    watched = replace(watch(broker, tmp_path), pace=seldom)
+    async with open_client(broker, watched, **STAYS) as client:
+        client.fail_over("orders", reason="to see it")
+        await send_many(client, "orders", 2)
+        async with served(watched) as visitor:
+            await seen(visitor, lambda one: pair_of(one)["backlog"] and waiting(one))
+            await visitor.do(action="drain", pair=PAIR)
+            state = await seen(
+                visitor, lambda one: not pair_of(one)["backlog"]["active"] and not waiting(one)
+            )
+            drain = pair_of(state)["drain"]
+            assert (drain["state"], drain["rate"]) == ("ended", 0.0)
 
 
 async def test_a_drain_is_paused_resumed_and_stopped(broker: Broker, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any
@@ -34,6 +34,8 @@ _REST = 3.0
 _CHART_SPAN = 6 * 3600.0
 # How far back the rate of a drain looks.
 _RATE_SPAN = 10.0
+# So many sends that are refused in a row are no mistake of a single one.
+_REFUSALS = 3
 _BROKER = "broker"
 # At the end, for a disk that is slow; one that hangs is left.
 _WRITE_WAIT = 2.0
@@ -50,7 +52,9 @@ class SourceCollector:
         self._changed = asyncio.Event()
         self._listeners: set[asyncio.Event] = set()
         self._moved: dict[str, deque[tuple[float, int]]] = {pair.name: deque() for pair in watched.pairs}
-        self._is_there: dict[str, tuple[bool, bool]] = {}
+        self._seen: dict[str, tuple[object, ...]] = {}
+        # What each entity had taken, and refused, when it took something last.
+        self._taken: dict[tuple[str, str], tuple[int, int]] = {}
         self._watches = [Watch(source, self._clock, self._changed.set) for source in self._sources()]
         self._numbers = itertools.count(1)
         self._has_failed = False
@@ -156,17 +160,17 @@ class SourceCollector:
         readings = {watch.source.name: watch.reading for watch in self._watches if watch.source.of == name}
         pair = picture_pair(name, readings, own=self.drains[name].describe())
         drain, backlog = pair["drain"], pair["backlog"]
-        drain["rate"] = rate = self._rate(name, drain["moved"] + drain["dead_lettered"], now)
-        active = None if backlog is None else backlog["active"]
-        left = None if active is None else max(active - drain["waiting"], 0)
-        is_draining = drain["state"] == "running" and rate > 0 and left
-        drain["seconds_left"] = left / rate if is_draining and left is not None else None
-        self._look_again(name, backlog)
+        rate = self._rate(name, drain["moved"] + drain["dead_lettered"], now)
+        drain["rate"] = rate if drain["state"] == "running" else 0.0
+        left = 0 if backlog is None else max(backlog["active"] - drain["waiting"], 0)
+        drain["seconds_left"] = left / drain["rate"] if drain["rate"] and left else None
+        money, is_seen = pair["money"], backlog is not None and readings["backlog"].error is None
+        self._look_again(name, backlog, drain["state"], is_seen)
+        self._judge_refusals(name, pair["entities"])
         states = {entity["path"]: entity for entity in pair["entities"]}
         fresh = self._history.note_states(name, states, now=now)
-        money, is_seen = pair["money"], backlog is not None and readings["backlog"].error is None
         sums = {
-            "active": active if is_seen else None,
+            "active": backlog["active"] if is_seen else None,
             "dead": backlog["dead_letters"] if is_seen else None,
             "oldest": max((now - one["oldest"] for one in pair["waiting"]["paths"]), default=0.0),
             "moved": drain["moved"],
@@ -178,16 +182,29 @@ class SourceCollector:
             self.history_number = next(self._numbers)
         return pair
 
-    def _look_again(self, name: str, backlog: Facts | None) -> None:
+    def _look_again(self, name: str, backlog: Facts | None, *about: object) -> None:
         """What waits for whom is looked at seldom, since that is billed; but once more as soon as the first
-        message or dead letter is there, or the last one is gone: or the page would contradict itself.
+        message or dead letter is there, the last one is gone, a drain has begun or ended, or the secondary
+        answers again: or the page would contradict itself.
         """
         if backlog is None:
             return
-        is_there = (backlog["active"] > 0, backlog["dead_letters"] > 0)
-        if self._is_there.setdefault(name, is_there) != is_there:
-            self._is_there[name] = is_there
-            self.poke("waiting", of=name)
+        seen = (backlog["active"] > 0, backlog["dead_letters"] > 0, *about)
+        if self._seen.setdefault(name, seen) != seen:
+            self._seen[name] = seen
+            self.poke("backlog", "waiting", of=name)
+
+    def _judge_refusals(self, name: str, entities: Iterable[Facts]) -> None:
+        """Pings go to entities that are down alone: one that was deleted while it was healthy, or that
+        throttles, stays so. That it takes nothing shows only in what became of the sends.
+        """
+        for one in entities:
+            sent = one["sent"].get("primary", {})
+            taken, refused = sent.get("ok", 0), sent.get("failed", 0)
+            before = self._taken.setdefault((name, one["path"]), (taken, refused))
+            if one["state"] != "healthy" or taken != before[0]:
+                self._taken[name, one["path"]] = before = (taken, refused)
+            one["is_refusing"] = refused - before[1] >= _REFUSALS
 
     def _rate(self, name: str, handled: int, now: float) -> float:
         """Messages a second of late; less than before is another drain, a clock set back tells nothing."""

@@ -26,6 +26,7 @@ _MOST_NAMES, _LONGEST_NAME, _LONGEST_NAMES = 3, 40, 80
 _FAIL = "no messages: sends fail"
 _DOWN = (
     ("faulted", "bad", "EntityFaulted", f"takes {_FAIL}", f"take {_FAIL}"),
+    ("refusing", "bad", "EntityRefuses", "refuses what is sent", "refuse what is sent"),
     ("failed_over", "warn", "EntityFailedOver", "is down", "are down"),
 )
 
@@ -145,7 +146,7 @@ def _troubles(pair: Facts, *, now: float) -> Iterable[Facts]:
         yield _say("bad", f"{text}, says the last verdict", "VerdictNotClean", given)
     yield from _of_clients([one for one in pair["clients"] if not one["is_gone"]])
     for state, level, alert, one_is, many_are in _DOWN:
-        if down := [one for one in pair["entities"] if one["state"] == state]:
+        if down := [one for one in pair["entities"] if _standing(one) == state]:
             names = _names([one["path"] for one in down])
             text = f"{names} {one_is if len(down) == 1 else many_are}"
             why = next((one["last_failure"] or one["reason"] for one in down), None)
@@ -181,6 +182,10 @@ def _of_clients(running: Sequence[Facts]) -> Iterable[Facts]:
     if unshipped := [one for one in running if one["shipping"] and one["shipping"]["last_error"]]:
         why = unshipped[0]["shipping"]["last_error"]
         yield _say("warn", f"Records of {ids(unshipped)} cannot be shipped", "RecordsNotShipped", why)
+
+
+def _standing(entity: Facts) -> str:
+    return "refusing" if entity["is_refusing"] else str(entity["state"])
 
 
 def _fullness(client: Facts) -> float:

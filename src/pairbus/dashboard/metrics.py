@@ -55,6 +55,7 @@ _MEANINGS = {
     "client_spool_limit_bytes{pair,client}": "What the local spool may hold, by its limit and its disk.",
     "client_syphon_running{pair,client}": "1 if the client hosts a syphon that runs.",
     "entity_worst_state{pair,path,state}": "1 for the worst state that a running client sees, else 0.",
+    "entity_refusing{pair,path}": "1 for a healthy entity that takes none of what is sent, else 0.",
     "entity_since_seconds{pair,path}": "When the entity entered its state, in Unix time.",
     "entity_messages{pair,path,route,outcome}": "Messages sent by running clients, by route and outcome.",
     "entity_pings{pair,path}": "Pings of running clients.",
@@ -173,6 +174,7 @@ def _of_entity(entity: Facts) -> Iterator[MetricRow]:
     labels = (entity["path"],)
     for state in _STATES:
         yield "entity_worst_state", (*labels, state), entity["state"] == state
+    yield "entity_refusing", labels, entity["is_refusing"]
     if entity["since"] is not None:
         yield "entity_since_seconds", labels, entity["since"]
     for route, outcomes in entity["sent"].items():

@@ -118,7 +118,7 @@ def _drain(syphon: Facts | None, running: Sequence[Facts], own: Facts) -> Facts:
             **{name: counts[name] for name in ("moved", "dead_lettered", "waiting")},
         }
     if own["state"] != "idle":
-        return {"by": "dashboard", "pumps": int(own["state"] == "running"), **own}
+        return {"by": "dashboard", "pumps": int(own["state"] in ("starting", "running")), **own}
     hosted = [status["syphon"] for status in running if status.get("syphon")]
     if hosted:
         return {
