@@ -106,6 +106,21 @@ def test_interruption_has_the_code_that_shells_expect(monkeypatch: pytest.Monkey
     assert entry.main([]) == 130
 
 
+class _Interrupting:
+    def __set_name__(self, owner: type, name: str) -> None:
+        raise KeyboardInterrupt
+
+
+def test_an_interruption_while_a_class_is_made_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.11 makes another error of it."""
+
+    def import_something(*given: object, **options: object) -> None:
+        type("Imported", (), {"field": _Interrupting()})
+
+    monkeypatch.setattr(entry.app, "main", import_something)
+    assert entry.main([]) == 130
+
+
 def test_an_interruption_while_modules_are_imported_is_no_news() -> None:
     script = """
 import os, runpy, signal, sys

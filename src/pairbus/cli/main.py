@@ -123,11 +123,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             error.show()
             return error.exit_code
         except (click.Abort, KeyboardInterrupt):
-            interruption.hush()
-            return interruption.code
+            return interruption.end()
         except SystemExit:  # click's word for a reader that has gone, as of `| head`
             return UNREAD
         except Exception as error:
+            # Python 3.11 makes a RuntimeError of what comes while a class is made, at an import.
+            if isinstance(error.__cause__, KeyboardInterrupt):
+                return interruption.end()
             complaint = complain_of(error)
             if complaint is None:
                 raise

@@ -93,20 +93,21 @@ class Interruption:
     """Which signal has ended a command."""
 
     def __init__(self) -> None:
-        self.code = _INTERRUPTED
+        self._code = _INTERRUPTED
 
     def take(self, number: int, frame: FrameType | None) -> None:
         """SIGTERM: do what Ctrl-C does, also where a shell has told us to ignore that."""
-        self.code = _TERMINATED
+        self._code = _TERMINATED
         by_keyboard = signal.getsignal(signal.SIGINT)
         if by_keyboard is signal.default_int_handler or not callable(by_keyboard):
             raise KeyboardInterrupt(number)  # so that also whoever finds it dropped knows what has come
         by_keyboard(signal.SIGINT, frame)
 
-    def hush(self) -> None:
-        """Let what was broken off half-made, a loop or a coroutine, not complain when it is thrown away."""
+    def end(self) -> int:
+        """The exit code. What was broken off half-made, a loop or a coroutine, is thrown away in silence."""
         sys.unraisablehook = lambda _: None
         warnings.simplefilter("ignore", RuntimeWarning)
+        return self._code
 
 
 def _is_news(record: logging.LogRecord) -> bool:
