@@ -154,9 +154,9 @@ def _draw_missing(verdict: Verdict) -> Iterator[str]:
     if more:
         yield f"and {more:,} more, see --json"
     yield (
-        "\nno receipt of these is here. If another syphon has drained this backlog, name its records too: "
-        "--records, once for each place. If not, they are lost: keep all state directories as they are, and "
-        "look for the ids at the receivers"
+        "\nno receipt that is here tells of their arrival. If another syphon has drained this backlog, "
+        "name its records too: --records, once for each place. Dead letters that somebody removed count as "
+        "lost. If it is neither, keep all state directories as they are, and look for the ids at receivers"
     )
 
 
