@@ -453,6 +453,19 @@ def test_a_send_that_nobody_answers_ends(
     assert "orders: no answer within 2 s; is the namespace up" in result.stderr
 
 
+@pytest.mark.parametrize(("fault", "mend"), [("disabled", "let it be enabled"), ("busy", "try again later")])
+def test_a_send_that_is_not_taken_says_what_to_do(
+    here: tuple[str, str], contoso: NamespaceHandle, fault: str, mend: str
+) -> None:
+    contoso.faults.set(fault)
+    try:
+        result = call("messages", "send", "orders", "x", *here)
+    finally:
+        contoso.faults.clear()
+    assert (result.returncode, result.stdout) == (3, "orders of contoso: 0 sent\n"), result.stderr
+    assert result.stderr.endswith(f"; {mend}\n")
+
+
 def test_numbers_that_are_none_stay_text(here: tuple[str, str]) -> None:
     done("send", "orders", "x", "--property", "a=inf", "--property", "b=1e400", "--property", "c=1.5", *here)
     (found,) = done("peek", "orders", *here)

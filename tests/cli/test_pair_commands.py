@@ -17,6 +17,8 @@ from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage
 
 from pairbus.broker import Broker
 from pairbus.broker.engine.settings import QueueSettings
+from pairbus.cli.send import SendTally
+from pairbus.client.observers.observer import AttemptOutcome, Sending
 from pairbus.ledger.segment import closed_segments, read_segment
 from tests.processes import killed_at_end
 from tests.waiting import wait_until
@@ -270,6 +272,16 @@ def test_what_cannot_be_sent_is_told_with_what_was(
     assert said in done.stderr
     assert b"Traceback" not in done.stderr
     assert done.stdout.startswith(summed_up)
+
+
+def test_who_waits_for_a_namespace_that_throttles_sees_attempts(caplog: pytest.LogCaptureFixture) -> None:
+    tally = SendTally(clock=lambda: 0.0)
+    with caplog.at_level("INFO", "pairbus.cli.send"):
+        outcomes: list[AttemptOutcome] = ["failed", "ok"]
+        for outcome in outcomes:
+            told: Any = {"path": "orders", "route": "primary", "messages": 1, "size": 1, "seconds": 0.1}
+            tally.sent(Sending(outcome=outcome, **told))
+    assert caplog.messages == ["orders: an attempt at the primary: failed"]
 
 
 def test_status_without_anybody_to_ask_is_3(scene: Scene, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import re
 import time
 from collections import deque
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from pairbus.client.observers.observer import Observer, Undertaking
+from pairbus.client.observers.observer import Observer, Sending, Undertaking
 from pairbus.errors import ConfigurationError, PairbusError, UnreachableError
 
 from .candidates import offer_entities
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pairbus.client.sender import PairedSender
     from pairbus.sdk.side import EntitySender
 
+log = logging.getLogger(__name__)
 # What a caller did wrong, by the class of the SDK's error.
 _MISTAKES = {
     "MessageSizeExceededError": "too large",
@@ -176,10 +178,15 @@ def _told(path: str, error: Exception, advice: str, where: str) -> PairbusError:
         FailureKind.UNAUTHORIZED: f"its key is wrong, or its policy lacks the Send claim ({told})",
         FailureKind.CERTIFICATE: f"`certificate` of the pair names the PEM file to verify it with ({told})",
     }
+    mends = {
+        FailureKind.DISABLED: "let it be enabled",
+        FailureKind.FULL: "receive from it, or make it larger",
+        FailureKind.THROTTLED: "try again later",
+    }
     kind = classify(failure)
     if kind in texts:
         return ConfigurationError(f"{path}: {texts[kind]}")
-    return UnreachableError(f"{path}: {failure.summary.rstrip('.')}; {advice}")
+    return UnreachableError(f"{path}: {failure.summary.rstrip('.')}; {mends.get(kind, advice)}")
 
 
 # How often the progress is drawn.
@@ -208,6 +215,11 @@ class SendTally(Observer):
         finally:
             if undertaking.route is not None and not undertaking.is_replay:
                 self._add(undertaking.route, taken)
+
+    def sent(self, sending: Sending) -> None:
+        """Somebody who waits for a namespace that throttles sees why."""
+        if sending.outcome != "ok":
+            log.info("%s: an attempt at the %s: %s", sending.path, sending.route, sending.outcome)
 
     def _add(self, route: str, messages: int) -> None:
         self._counts[route] += messages
