@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KEY = "SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0;UseDevelopmentEmulator=true"
 # Nothing listens on port 1.
 NOBODY = {"P": f"Endpoint=sb://127.0.0.1:1;{KEY}", "S": f"Endpoint=sb://localhost:2;{KEY}"}
+_UP = "; is the namespace up, and its connection string right?"
 NAMED = ["--primary-env", "P", "--secondary-env", "S"]
 
 
@@ -41,7 +42,7 @@ NAMED = ["--primary-env", "P", "--secondary-env", "S"]
         (["broker", "--namespace", "a=0", "--host", "192.0.2.1"], 3, "Is it an address of this machine?"),
         (["fault", "list", "--ready-file", "none.json"], 2, "first: pairbus broker --ready-file none.json"),
         (["redrive", *NAMED], 3, "cannot reach localhost:2"),
-        (["syphon", "plan", *NAMED], 3, "is it up, and is its connection string right?"),
+        (["syphon", "plan", *NAMED], 3, _UP),
         (["completion"], 2, "Missing argument '{bash|zsh|fish}'"),
         (["status", "--config", os.devnull], 2, "/dev/null: there is no pair; add [pairs.NAME]"),
         (
@@ -118,8 +119,11 @@ def test_every_library_of_an_extra_is_known() -> None:
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (TransportError(CONNECTION_LOST, "cannot reach a:1: gone"), "cannot reach a:1: gone; is it up"),
-        (TransportError(CONNECTION_LOST, "the peer hung up"), "the connection was lost: the peer hung up"),
+        (TransportError(CONNECTION_LOST, "cannot reach a:1: gone"), f"cannot reach a:1: gone{_UP}"),
+        (
+            TransportError(CONNECTION_LOST, "the peer hung up"),
+            f"the connection was lost: the peer hung up{_UP}",
+        ),
         (TransportError(UNANSWERED, "a:1"), "no answer in time: a:1; is it up?"),
         (TransportError("amqp:not-found", "no such queue"), "amqp:not-found: no such queue"),
         (
@@ -149,7 +153,7 @@ def spark_error(text: str) -> Exception:
             "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
             '  File "x.py", line 3, in peek\nOSError: [Errno 111] refused\n\nDuring handling:\n'
             "pairbus.wire.errors.TransportError: pairbus:connection-lost: cannot reach a:1: refused\n",
-            "a Spark task failed: cannot reach a:1: refused; is it up, and is its connection string right?",
+            f"a Spark task failed: cannot reach a:1: refused{_UP}",
         ),
         ("Traceback:\nValueError: odd", "a Spark task failed: ValueError: odd"),
         ("[TABLE] there is none\nJVM stacktrace:", "Spark: [TABLE] there is none"),

@@ -88,8 +88,8 @@ def in_words(text: str) -> str:
 
     condition, _, told = text.partition(": ")
     if condition == CONNECTION_LOST:
-        how = "; is it up, and is its connection string right?"
-        return f"{told}{how}" if told.startswith("cannot reach") else f"the connection was lost: {told}"
+        lost = "" if told.startswith("cannot reach") else "the connection was lost: "
+        return f"{lost}{told}; is the namespace up, and its connection string right?"
     if condition in (AUTH_FAILED, UNAUTHORIZED):
         return f"{told.rstrip('.')}; is the key right, and has its policy the claim for this?"
     return f"no answer in time: {told}; is it up?" if condition == UNANSWERED else text
