@@ -80,10 +80,8 @@ def _addresses(
             told = f"{key} is not set here; it has to hold a connection string"
             yield "error" if strict else "warning", told
     if not found and pair.primary.env is not None and pair.primary.env == pair.secondary.env:
-        yield (
-            "error",
-            f"primary_env and secondary_env name one variable, {pair.primary.env}: a pair needs two",
-        )
+        told = f"primary_env and secondary_env name one variable, {pair.primary.env}: a pair needs two"
+        yield "error", told
     try:
         if len(found) == 2:
             check_distinct(found["primary"].endpoint, found["secondary"].endpoint)

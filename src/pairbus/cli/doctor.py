@@ -256,9 +256,7 @@ def _compare_clocks(name: str, endpoint: Endpoint, context: ssl.SSLContext | Non
         date = _ask_for_date(endpoint, context)
         ahead = None if date is None else time.time() - parsedate_to_datetime(date).timestamp()
     except TimeoutError:
-        remedy = (
-            "the namespace is down behind an address that still takes connections, or a firewall is between"
-        )
+        remedy = "the namespace is down behind an address that takes connections, or a firewall is between"
         return Symptom(what, "warning", f"{endpoint}: no answer within {_DEADLINE:g} s", remedy)
     except (OSError, HTTPException, ValueError) as error:
         return Symptom(what, "note", f"it does not tell: {error or type(error).__name__}")

@@ -208,10 +208,8 @@ def send(
     if own and source is not None:
         raise ConfigurationError("--message-id, --subject, --content-type and --property are for BODY")
     if source is None:
-        given_body = _encode_body(body or "")
-        found: Iterable[FedMessage] = [
-            {**one, **own} for one in read_plain_lines([given_body], session=session)
-        ]
+        lines = [(body or "").encode()]
+        found: Iterable[FedMessage] = [{**one, **own} for one in read_plain_lines(lines, session=session)]
     else:
         read = read_json_lines if json_lines else read_plain_lines
         found = read(lines_of(source.fileno()), session=session)
@@ -224,27 +222,12 @@ def send(
     async def work() -> None:
         async with chosen.signed_in() as side:
             sender = side.open_sender(path)
-            await send_all(
-                sender,
-                Feed(found),
-                batch=100,
-                timeout=ANSWER,
-                opens_within=ANSWER,
-                advice=_ADVICE,
-                on_sent=add,
-            )
+            await send_all(sender, Feed(found), batch=100, timeout=ANSWER, advice=_ADVICE, on_sent=add)
 
     try:
         asyncio.run(work())
     finally:  # also where it ends early: the rest can be sent then, and no more
         tell({"path": path, "sent": count}, f"{path} of {chosen.name}: {count:,} sent", as_json=as_json)
-
-
-def _encode_body(body: str) -> bytes:
-    try:
-        return body.encode()
-    except UnicodeEncodeError:
-        raise ConfigurationError("BODY is no text in UTF-8; `messages send --file` takes any bytes") from None
 
 
 def _parse_properties(given: tuple[str, ...]) -> dict[str, Any]:
@@ -256,9 +239,8 @@ def _parse_properties(given: tuple[str, ...]) -> dict[str, Any]:
         parsed = parse_value(value)
         is_plain = isinstance(parsed, str | int) or (isinstance(parsed, float) and math.isfinite(parsed))
         try:
-            values[name] = property_value(
-                parsed if is_plain else value
-            )  # what no number can say stays a text
+            # What no number can say stays a text.
+            values[name] = property_value(parsed if is_plain else value)
         except OverflowError as error:
             raise ConfigurationError(f"--property {text}: {error}") from None
     return values

@@ -104,19 +104,20 @@ async def send_all(
     *,
     batch: int,
     timeout: float | None,
-    opens_within: float | None = None,
     advice: str = "neither primary nor backlog took it, `pairbus check` tells more",
     on_sent: Callable[[int], None] = lambda count: None,
 ) -> None:
-    """Send a feed, in batches where it can. `advice` for what nobody took; `on_sent` hears how many were."""
+    """Send a feed, in batches where it can; `timeout` is for a link, and for each send. `advice` for what
+    nobody took; `on_sent` hears how many were.
+    """
     trying: list[FedMessage] = []
     try:
         async with AsyncExitStack() as stack:
             try:
-                async with asyncio.timeout(opens_within):
+                async with asyncio.timeout(timeout):
                     await stack.enter_async_context(sender)
             except TimeoutError:
-                told = f"{sender.entity_name}: no answer within {opens_within} s; {advice}"
+                told = f"{sender.entity_name}: no answer within {timeout} s; {advice}"
                 raise UnreachableError(told) from None
             while messages := await feed.take(batch):
                 for _, group in itertools.groupby(messages, key=lambda one: [*map(one.get, _BELONGING)]):

@@ -51,12 +51,9 @@ def _order(order: Order, *, choice: PairChoice, state: Path | None, all_pairs: b
     told = ask_leash(address, order)
     if order == "pause":
         told = _await_rest(address)
-    word, moved, at_work = (
-        ORDER_STATES[told["order"]],
-        told["counts"]["moved"],
-        told["pumps"] - told["resting"],
-    )
-    line = f"{word}; moved {moved:,} so far, {counted(at_work, 'pump', 'pumps')} at work"
+    at_work, moved = told["pumps"] - told["resting"], told["counts"]["moved"]
+    pumps = counted(at_work, "pump", "pumps")
+    line = f"{ORDER_STATES[told['order']]}; moved {moved:,} so far, {pumps} at work"
     tell(told, [line, told["trouble"]] if told["trouble"] else line, as_json=as_json)
     return INCOMPLETE if order == told["order"] == "pause" and at_work else 0
 

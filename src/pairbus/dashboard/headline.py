@@ -83,14 +83,10 @@ def _refuses(pair: Facts) -> bool:
     is_down = any(entity["state"] == "failed_over" for entity in pair["entities"])
     return any(entity["state"] == "faulted" for entity in pair["entities"]) or any(
         client["fault"]
-        or (is_down and client["queues"] and not client["usable"] and not _has_room(client["spool"]))
+        or (is_down and client["queues"] and not client["usable"] and not 0 <= _fullness(client) < _FULL)
         for client in pair["clients"]
         if not client["is_gone"]
     )
-
-
-def _has_room(spool: Facts | None) -> bool:
-    return bool(spool and spool["bytes"] < _FULL * spool["limit"])
 
 
 def _names(names: Sequence[str]) -> str:
@@ -189,9 +185,10 @@ def _standing(entity: Facts) -> str:
 
 
 def _fullness(client: Facts) -> float:
+    """How much of its spool is full; below 0 if it has none."""
     spool = client["spool"]
     if not spool or client["is_gone"]:
-        return 0.0
+        return -1.0
     return spool["bytes"] / spool["limit"] if spool["limit"] else 1.0
 
 

@@ -63,7 +63,7 @@ class Recorder:
         self.phases: list[Phase] = []
         self.on_event: Callable[[str, float], None] = lambda text, at: None
         self._open: dict[tuple[str, str], StateSpan] = {}
-        self._phase = ""
+        self.phase = ""
         self._phase_began = 0.0
         #: The entities at which messages have arrived, by id.
         self.paths: dict[str, str] = {}
@@ -87,20 +87,16 @@ class Recorder:
 
     def enter_phase(self, name: str) -> bool:
         """A new stretch begins; whether it is another one than before."""
-        if name == self._phase:
+        if name == self.phase:
             return False
         now = self.now()
         self._end_phase(now)
-        self._phase, self._phase_began = name, now
+        self.phase, self._phase_began = name, now
         return True
 
-    @property
-    def phase(self) -> str:
-        return self._phase
-
     def _end_phase(self, now: float) -> None:
-        if self._phase:
-            self.phases.append(Phase(name=self._phase, begins=self._phase_began, ends=now))
+        if self.phase:
+            self.phases.append(Phase(name=self.phase, begins=self._phase_began, ends=now))
 
     # -- sends
 
@@ -202,7 +198,7 @@ class Recorder:
             self._end_span(span, now)
         self._open.clear()
         self._end_phase(now)
-        self._phase = ""
+        self.phase = ""
         self.states.sort(key=lambda span: (span.path, span.client, span.begins))
 
     # -- the machine
@@ -236,18 +232,18 @@ class Recorder:
 
     def draw_entities(self) -> tuple[EntityPicture, ...]:
         now = self.now()
-        return tuple(self._draw(tally, now) for tally in self.tallies.values())
-
-    def _draw(self, tally: EntityTally, now: float) -> EntityPicture:
-        return EntityPicture(
-            path=tally.plan.path,
-            kind=tally.plan.kind,
-            state=self.state_of(tally.plan.path).value,
-            sent=tally.sent,
-            **tally.ways(),
-            received=tally.received,
-            rate=tally.rate(now),
-            refused=tally.refused,
+        return tuple(
+            EntityPicture(
+                path=one.plan.path,
+                kind=one.plan.kind,
+                state=self.state_of(one.plan.path).value,
+                sent=one.sent,
+                **one.ways(),
+                received=one.received,
+                rate=one.rate(now),
+                refused=one.refused,
+            )
+            for one in self.tallies.values()
         )
 
     def failovers(self, path: str) -> list[StateSpan]:

@@ -89,31 +89,23 @@ class DrillStage:
 
     async def backlog_depth(self) -> int:
         """How many messages lie in the backlog queues, dead letters aside."""
-        return await _aside(lambda: sum(_count(self.secondary, queue) for queue in self.backlog_queues))
+        return await _aside(lambda: sum(_count(self.secondary, queue) or 0 for queue in self.backlog_queues))
 
     async def has_backlog(self) -> bool:
         """Whether any client has made the backlog queues."""
-
-        def look() -> bool:
-            try:
-                self.secondary.message_count(self.backlog_queues[0])
-            except Refused:
-                return False
-            return True
-
-        return await _aside(look)
+        return await _aside(lambda: _count(self.secondary, self.backlog_queues[0])) is not None
 
     async def primary_depth(self) -> int:
         """How many messages lie at the nodes of the primary, dead letters aside."""
         nodes = [node for plan in self.scenario.entities for node in plan.nodes]
-        return await _aside(lambda: sum(_count(self.primary, node) for node in nodes))
+        return await _aside(lambda: sum(_count(self.primary, node) or 0 for node in nodes))
 
 
-def _count(side: NamespaceHandle, path: str) -> int:
+def _count(side: NamespaceHandle, path: str) -> int | None:
     try:
         return side.message_count(path)
     except Refused:  # no client has made it yet
-        return 0
+        return None
 
 
 async def _aside(function: Callable[[], T]) -> T:
