@@ -16,6 +16,9 @@ from pairbus.dashboard import server
 from pairbus.dashboard.server import Serving
 from pairbus.dashboard.watched import Watched
 from tests.guards.sources import ROOT
+from tests.processes import killed_at_end
+
+from .process import COMMAND
 
 TOKEN = "a-token-for-tests-0123456789"
 
@@ -31,6 +34,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Watched, Serving]]:
         on_address(f"http://{how.host}:{how.port}/{secret}")
 
     monkeypatch.setattr(server, "serve_until_signal", serve)
+    # They are those of the whole process.
+    monkeypatch.setattr("pairbus.cli.dashboard.configure_logs", lambda *given: None)
     monkeypatch.delenv(TOKEN_ENV, raising=False)
     return found
 
@@ -68,6 +73,16 @@ def test_state_directories_that_are_called_alike_are_told_apart(
     shop, store, other = (tmp_path / name for name in ("shop/pairbus", "store/pairbus", "other"))
     run("--state", str(shop), "--state", str(store), "--state", str(other))
     assert [pair.name for pair in served[0][0].pairs] == [str(shop), str(store), "other"]
+
+
+def test_what_goes_wrong_is_in_its_log(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    history = ["--history", str(tmp_path / "file" / "history")]
+    command = [*COMMAND, "dashboard", "--state", str(tmp_path), "--port", "0", *history]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    with killed_at_end(process):
+        assert process.stderr is not None
+        assert "warning pairbus.dashboard.history: the history of the dash" in process.stderr.readline()
 
 
 def test_it_needs_nothing_that_its_extra_does_not_bring() -> None:

@@ -21,6 +21,7 @@ from pairbus.errors import ConfigurationError
 from .backlogs import choose_backlog
 from .config import DEFAULT_CONFIG, find_config
 from .group import examples
+from .logs import configure_logs, log_options
 from .numbers import PORT, POSITIVE
 from .pairs import PairChoice, pair_options
 from .places import DIRECTORY, FILE, check_target
@@ -73,6 +74,7 @@ TOKEN_ENV = "PAIRBUS_DASHBOARD_TOKEN"
     default=30,
     help="Seconds between two looks into backlog queues, which are billed.",
 )
+@log_options
 def dashboard(
     *,
     choice: PairChoice,
@@ -88,6 +90,8 @@ def dashboard(
     prices: Path | None,
     interval: float,
     peek_interval: float,
+    log_level: str,
+    log_format: str,
 ) -> int:
     """Show pairs, backlogs, money and embedded namespaces on a page, live.
 
@@ -98,6 +102,7 @@ def dashboard(
     from pairbus.dashboard.watched import LookPace, Watched
     from pairbus.plumbing.hosts import is_loopback
 
+    configure_logs(log_level, log_format)
     pairs = list(_pairs(choice, states))
     if not pairs and ready_file is None:
         raise ConfigurationError(

@@ -71,10 +71,11 @@ function entitiesDown(pairs) {
 }
 
 const isBacklogSeen = pairs => pairs.some(pair => pair.backlog);
+const seenAgo = pairs => pairs.map(pair => aged(pair, "backlog")).find(Boolean);
 
 function backlogDepth(pairs) {
   const isSeen = isBacklogSeen(pairs), waiting = sum(pairs, pair => pair.backlog?.active);
-  const old = pairs.map(pair => aged(pair, "backlog")).find(Boolean);
+  const old = seenAgo(pairs);
   const oldest = Math.max(0, ...pairs.flatMap(pair => pair.waiting.paths.map(one => now() - one.oldest)));
   return figure("Waiting in the backlog", isSeen ? number(waiting) : "not known", firstOf(
     [isSeen && old, old],
@@ -103,7 +104,8 @@ function drainRate(pairs) {
 function deadLetters(pairs) {
   if (!isBacklogSeen(pairs)) return figure("Dead letters", "not known", "the secondary is not seen");
   const dead = sum(pairs, pair => pair.backlog?.dead_letters);
-  return figure("Dead letters", number(dead), dead ? "redrive them once the cause is mended" : "none");
+  return figure("Dead letters", number(dead),
+    seenAgo(pairs) ?? (dead ? "redrive them once the cause is mended" : "none"));
 }
 
 function spooled(pairs) {
