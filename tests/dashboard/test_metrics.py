@@ -411,6 +411,10 @@ def test_the_page_says_whether_anything_is_lost() -> None:
 
     kept = "Nothing that was accepted is lost: 944 messages wait in the backlog and the spools of clients."
     assert told() == kept
+    pair["spool"]["damaged"] = 1
+    else_kept = kept.replace("Nothing", "Nothing else")
+    assert told() == f"A damaged part of the spool may hold messages. {else_kept}"
+    pair["spool"]["damaged"] = 0
     pair["entities"] = [entity("a", "faulted", 1.0)]
     assert told() == f"Sends fail now: applications get an error. {kept}"
     pair["entities"] = [entity("a", "failed_over", 1.0)]

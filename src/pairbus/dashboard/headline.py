@@ -65,10 +65,11 @@ def _safety(pairs: Sequence[Facts], now: float) -> str:
     waiting = sum(pair["backlog"]["active"] for pair in pairs if pair["backlog"])
     spooled = sum(pair["spool"]["messages"] for pair in pairs)
     places = [*(["the backlog"] if waiting else []), *(["the spools of clients"] if spooled else [])]
-    kept = "Nothing that was accepted is lost"
+    is_damaged = any(pair["spool"]["damaged"] for pair in pairs)
+    kept = f"Nothing {'else ' if is_damaged else ''}that was accepted is lost"
     if waiting + spooled:
         kept += f": {counted(waiting + spooled, 'message waits', 'messages wait')} in {' and '.join(places)}"
-    kept += "."
+    kept = f"A damaged part of the spool may hold messages. {kept}." if is_damaged else f"{kept}."
     if is_left:
         kept += " What clients that are gone left in the spool waits until it is replayed."
     if any("backlog" in _blind(pair, now) for pair in pairs):
