@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _LIMIT = 30.0
 # A drill takes a minute; what it shows should not be older than a glance.
 _PACE = LookPace(glance=0.5, count=1.0, peek=2.0)
-_NAME = "drill"
 
 
 def watch_live(port: int, sheet: PriceSheet) -> Onlooker:
@@ -36,7 +35,10 @@ def watch_live(port: int, sheet: PriceSheet) -> Onlooker:
     def look_on(stage: DrillStage, state: Path) -> Iterator[None]:
         ready_file = state / "ready.json"
         publish(ready_file, json.dumps(stage.describe()), mode=SECRET, durable=False)
-        server = serving(_watched(stage, state, ready_file, sheet), Serving(port=port, version=__version__))
+        backlog = Backlog(pair=stage.pair, count=len(stage.backlog_queues))
+        pair = WatchedPair(name="drill", state_dir=state, backlog=backlog)
+        watched = Watched(pairs=[pair], ready_file=ready_file, sheet=sheet, pace=_PACE)
+        server = serving(watched, Serving(port=port, version=__version__))
         portal = Portal("pairbus-live")
         try:
             address = portal.run_within(_LIMIT, server.__aenter__)
@@ -49,13 +51,3 @@ def watch_live(port: int, sheet: PriceSheet) -> Onlooker:
             portal.close(timeout=_LIMIT)
 
     return look_on
-
-
-def _watched(stage: DrillStage, state: Path, ready_file: Path, sheet: PriceSheet) -> Watched:
-    backlog = Backlog(pair=stage.pair, count=len(stage.backlog_queues))
-    return Watched(
-        pairs=[WatchedPair(name=_NAME, state_dir=state, backlog=backlog)],
-        ready_file=ready_file,
-        sheet=sheet,
-        pace=_PACE,
-    )

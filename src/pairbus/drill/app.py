@@ -311,15 +311,10 @@ class App(Applications):
         code = None if self._process is None else self._process.returncode
         ended_as_asked = self._was_asked and code in (-signal.SIGTERM, 128 + signal.SIGTERM)
         is_clean = not self._was_killed and (code == 0 or ended_as_asked)
-        how = (
-            f"it did not end within {_END_GRACE:g} s of SIGTERM and was killed; " if self._was_killed else ""
-        )
-        last = f"; it said: {self._told[-1]}" if self._told and not is_clean else ""
-        return [
-            Check(
-                name="the application ended cleanly", passed=is_clean, detail=f"{how}exit code {code}{last}"
-            )
-        ]
+        detail = f"exit code {code}{f'; it said: {self._told[-1]}' if self._told and not is_clean else ''}"
+        if self._was_killed:
+            detail = f"it did not end within {_END_GRACE:g} s of SIGTERM and was killed; {detail}"
+        return [Check(name="the application ended cleanly", passed=is_clean, detail=detail)]
 
     def notes(self) -> list[str]:
         """What the report should say of it."""

@@ -31,9 +31,11 @@ _FATES: tuple[MessageFate, ...] = ("lost", "unknown", "refused", "dead-lettered"
 
 def render_fates(result: DrillResult) -> str:
     """The verdict: in one bar, by entity, and by the ids that did not simply arrive."""
+    late = counted(result.verdict.out_of_order, "message", "messages")
+    order = f'<p class="dim">{late} came out of order.</p>' if result.verdict.out_of_order else ""
     return (
         '<section aria-labelledby="fates"><h2 id="fates">What became of every message</h2>'
-        f"{_fate_bar(result)}{_order(result)}{_entities(result)}{_unaccounted(result)}</section>"
+        f"{_fate_bar(result)}{order}{_entities(result)}{_unaccounted(result)}</section>"
     )
 
 
@@ -55,13 +57,6 @@ def _fate_bar(result: DrillResult) -> str:
     told = ", ".join(f"{number:,} {name}" for name, number in fates)
     legend = draw_legend((_STYLES[name], name, f"{number:,}") for name, number in fates)
     return f'<div class="fates">{frame("".join(bars), 22, told)}</div>{legend}'
-
-
-def _order(result: DrillResult) -> str:
-    number = result.verdict.out_of_order
-    if not number:
-        return ""
-    return f'<p class="dim">{counted(number, "message", "messages")} came out of order.</p>'
 
 
 def _entities(result: DrillResult) -> str:

@@ -91,15 +91,11 @@ def _lanes(result: DrillResult, axis: TimeAxis) -> str:
 
 
 def _fold(rows: Sequence[str], most: int, words: tuple[str, str]) -> str:
-    shown, rest = rows[:most], rows[most:]
+    shown, rest = "".join(rows[:most]), rows[most:]
     if not rest:
-        return "".join(shown)
-    return (
-        "".join(shown)
-        + f"<details><summary>{counted(len(rest), f'more {words[0]}', f'more {words[1]}')}</summary>"
-        + "".join(rest)
-        + "</details>"
-    )
+        return shown
+    more = counted(len(rest), f"more {words[0]}", f"more {words[1]}")
+    return f"{shown}<details><summary>{more}</summary>{''.join(rest)}</details>"
 
 
 def draw_charts(result: DrillResult, axis: TimeAxis) -> str:
