@@ -80,6 +80,25 @@ async def test_closing_gives_a_send_under_way_a_moment_and_refuses_those_that_wa
     assert "2" in still.ids()
 
 
+async def test_who_fails_over_while_it_closes_begins_no_pings(still: Scene) -> None:
+    """Nobody would wait for them, nor close their links."""
+    client = still.client(transport="sdk", failover_interval=0.0)
+    sender = client.get_queue_sender("orders")
+    await sender.send_messages(text("1"))
+    still.primary.faults.set("delay", seconds=HELD_BACK)
+    sending = still.begin(sender.send_messages(text("2")))
+    await still.on_the_wire()
+    (entity,) = client.pair._entities.values()
+    closing = still.begin(client.close())
+    await eventually(lambda: entity._is_over)
+    still.primary.faults.set("refuse")
+    with pytest.raises(ClientClosedError):
+        await sending
+    await closing
+    assert client.status().entities[0].health.state is EntityState.FAILED_OVER
+    assert (entity._pinger._running, entity._pinger._idle, entity._asking) == ({}, [], set())
+
+
 @pytest.mark.parametrize("side", ["primary", "backlog"])
 async def test_closing_does_not_wait_for_a_silent_peer(still: Scene, side: str) -> None:
     client = still.client()

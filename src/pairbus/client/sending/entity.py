@@ -374,7 +374,8 @@ class PairedEntity:
                 case AbandonAttempts(attempts=attempts):
                     self._abandon(cast(tuple[Ticket, ...], attempts), is_failover=is_change)
                 case StartPing(number=number):
-                    self._ping(number)
+                    if not self._is_over:
+                        self._ping(number)
                 case StopPing():
                     self._pinger.stop()
                 case Notify(change=change):
@@ -382,7 +383,7 @@ class PairedEntity:
                         self._pinger.stop()
                     elif change.new is EntityState.FAILED_OVER:
                         self._drop_links()
-                    if self._fleet is not None:
+                    if self._fleet is not None and not self._is_over:
                         self._meet(self._fleet, change)
                     self._notify(change)
         self._set_alarm()
