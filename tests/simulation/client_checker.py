@@ -106,6 +106,7 @@ def _check_duplicates(history: ClientHistory, arrived: dict[str, list[str]]) -> 
         f"duplicated: {name}"
         for name in twice
         if not any(_is_excuse(history, attempt) for attempt in attempts[name])
+        and name not in history.unsettled
     ]
 
 

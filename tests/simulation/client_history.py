@@ -38,6 +38,7 @@ from pairbus.plumbing.files import FileLock, write_all
 from pairbus.plumbing.serial_thread import SerialThread
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pump import Pump
+from pairbus.pump.transport import Delivery
 
 from .client_plan import ClientPlan, Deed, PlannedCall
 from .faults import Weather
@@ -45,7 +46,7 @@ from .forgetful_disk import ForgetfulDisk
 from .history import SimulatedHistory, create_queue, schedule_fault
 from .kernel_sync import SimulatedSync
 from .loop import EPOCH, Process, SimulatedClock, Stuck, current_process, outside
-from .namespace import SimulatedNamespace
+from .namespace import SimulatedNamespace, message_id
 from .pump_history import ENDING, GRACE, PAIR
 from .pump_plan import PRIMARY, SECONDARY, backlog
 from .side import SimulatedSide, connection_string
@@ -106,6 +107,9 @@ class ClientHistory(SimulatedHistory):
         self.records: list[RedirectRecord] = []
         #: The changes of state that the client told, and when.
         self.changes: list[tuple[float, StateChange]] = []
+        #: What a hosted syphon had moved when it ended, and could not complete: the next one sends it again.
+        self.unsettled: set[str] = set()
+        self.secondary.on_unsettled = self._on_unsettled
         #: When scheduled messages are due, in Unix seconds.
         self.due: dict[str, float] = {}
         self._process: Process | None = None
@@ -200,6 +204,11 @@ class ClientHistory(SimulatedHistory):
             self.disk.cut_power()
         await asyncio.sleep(crash.pause)
         return "killed"
+
+    def _on_unsettled(self, deliveries: Sequence[Delivery], is_lock_lost: bool) -> None:
+        if is_lock_lost and not self._ending.is_set():
+            return  # it comes again, and who sent it is there to know it
+        self.unsettled.update(message_id(delivery.payload) for delivery in deliveries)
 
     async def _application(self) -> bool:
         """Whether it was stopped before it had come to its end."""
