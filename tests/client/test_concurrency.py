@@ -15,6 +15,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.aio import PairedSender
 from pairbus.amqp.message import scan
+from pairbus.client.sending.acquaintance import Acquaintance
 from pairbus.client.sending.link import SendLink
 from pairbus.client.sending.ticket import Ticket
 from pairbus.options import EntityState
@@ -248,6 +249,28 @@ async def test_what_ends_a_program_amid_a_question_leaves_nothing_behind(
     with pytest.raises(Pulled):
         await sender.create_message_batch()
     assert entity.health.status().attempts == 0
+
+
+async def test_a_question_that_is_called_off_while_the_backlog_is_asked_leaves_nothing_behind(
+    still: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entity would fail over for it, later and without an outage."""
+    asked = asyncio.Event()
+
+    async def never(self: Acquaintance, deadline: float | None) -> bool:
+        asked.set()
+        await asyncio.Event().wait()
+        return True
+
+    monkeypatch.setattr(Acquaintance, "was_paired_before", never)
+    still.primary.faults.set("refuse")
+    sender = still.sender(failover_interval=30.0)
+    asking = still.begin(sender.create_message_batch())
+    await asyncio.wait_for(asked.wait(), PATIENCE)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert sender._client.pair.entity("orders").health.status().attempts == 0
 
 
 @pytest.mark.parametrize("settings", [{}, {"timeout": 600.0}], ids=["set out", "in line"])

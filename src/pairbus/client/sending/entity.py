@@ -535,6 +535,8 @@ class PairedEntity:
         self._begin(ticket)
         try:
             ending = await link.run(ticket, _ask_batch_size, limit=self._limit)
+            failure = None if ticket.error is None else describe(ticket.error)
+            verdict = SILENCE if failure is None else await self._judge(failure, None)
         except BaseException as error:
             if ends_caller(error):
                 self._take_back(ticket)
@@ -547,8 +549,6 @@ class PairedEntity:
         if ending is Ending.ABANDONED or ticket.called_at is None:
             self.health.withdraw(ticket)
             return None
-        failure = None if ticket.error is None else describe(ticket.error)
-        verdict = SILENCE if failure is None else await self._judge(failure, None)
         self._record(ticket, verdict, failure)
         if verdict.action in (Action.RAISE, Action.PERMANENT) and ticket.error is not None:
             raise ticket.error
