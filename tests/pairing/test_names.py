@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from azure.servicebus import ServiceBusClient
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,6 +49,24 @@ def test_a_signature_stands_for_the_key() -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        f"; Endpoint = sb://c.example:4000 ;\n{KEY.replace(';', ' ; ')};EntityPath=orders",
+        f"Endpoint=c.example:4000;{KEY};EntityPath = orders",
+        f"HostName=sb://c.example:4000/;{KEY};EntityPath=orders;",
+        "Endpoint=sb://c.example:4000//;SharedAccessSignature= sr=x&sig=y ;entitypath=orders",
+    ],
+)
+def test_what_is_taken_is_given_to_the_sdk_as_it_takes_it(text: str) -> None:
+    """It is as particular as this about the string of a secondary, which nobody needs before an outage."""
+    parsed = parse_connection_string(text)
+    client = ServiceBusClient.from_connection_string(parsed.text)
+    assert client.fully_qualified_namespace == parsed.endpoint.host == "c.example"
+    assert client._entity_name == parsed.entity_path == "orders"
+    assert parse_connection_string(parsed.text) == parsed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         None,
         "",
         "nonsense",
@@ -61,6 +80,8 @@ def test_a_signature_stands_for_the_key() -> None:
         f"Endpoint=sb://c.example:port;{KEY}",
         f"Endpoint=sb://c.example;{KEY};{KEY}",
         f"Endpoint=sb://c.example;{KEY};c2VjcmV0LWtleQ",
+        f"Endpoint=sb://c.example;{KEY};SharedAccessSignature=c2VjcmV0",
+        "Endpoint=sb://c.example;SharedAccessKeyName=root;SharedAccessSignature=c2VjcmV0",
     ],
 )
 def test_what_is_no_connection_string_is_refused_without_being_quoted(text: Any) -> None:
@@ -70,8 +91,8 @@ def test_what_is_no_connection_string_is_refused_without_being_quoted(text: Any)
 
 
 def test_secrets_do_not_show() -> None:
-    parsed = parse_connection_string(CONTOSO + ";SharedAccessSignature=hidden-signature")
-    assert "c2VjcmV0" not in repr(parsed)
+    assert "c2VjcmV0" not in repr(parse_connection_string(CONTOSO))
+    parsed = parse_connection_string("Endpoint=sb://c.example;SharedAccessSignature=hidden-signature")
     assert "hidden-signature" not in f"{parsed}"
 
 
@@ -90,6 +111,13 @@ def test_a_primary_is_named_by_the_first_rule_that_applies(
     side: str, alias: str | None, expected: str
 ) -> None:
     assert primary_name(parse_connection_string(side), alias=alias) == expected
+
+
+def test_the_name_of_a_namespace_among_the_resources_of_azure_is_that_of_the_same_place() -> None:
+    assert endpoint_of("https://contoso.servicebus.windows.net:443/") == endpoint_of(
+        "contoso.servicebus.windows.net"
+    )
+    assert endpoint_of("sb://contoso.example:443").port == 443
 
 
 def test_a_host_name_or_an_endpoint_names_a_primary_too() -> None:

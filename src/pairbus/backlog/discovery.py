@@ -123,6 +123,6 @@ def administration(side: Side) -> Any:
     """An administration client for one side, resolved in this process; close it."""
     resolved = side.resolve()
     keywords = {} if side.ca_file is None else {"connection_verify": side.ca_file}
-    if resolved.text is not None:
-        return open_administration(resolved.text, keywords=keywords)
+    if resolved.parsed is not None:
+        return open_administration(resolved.parsed.text, keywords=keywords)
     return open_administration(resolved.endpoint.host, resolved.credential(), keywords=keywords)

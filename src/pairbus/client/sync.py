@@ -87,11 +87,11 @@ class PairedServiceBusClient:
         lifetime = self._lifetime = Lifetime(inner.close, lends_loop=not inner._hosts_syphon)
 
         def make_receiving() -> ServiceBusClient:
-            keywords = inner._primary.keywords
+            address, keywords = inner._primary.address, inner._primary.keywords
             if primary_credential is None:
-                return ServiceBusClient.from_connection_string(primary_fully_qualified_namespace, **keywords)
+                return ServiceBusClient.from_connection_string(address, **keywords)
             credential = for_threads(primary_credential, lambda: lifetime.portal)
-            return ServiceBusClient(primary_fully_qualified_namespace, credential, **keywords)
+            return ServiceBusClient(address, credential, **keywords)
 
         self._receiving = Receiving(make_receiving)
         # Nothing of the above refers to this client: when nobody does any more, its loop ends with it.

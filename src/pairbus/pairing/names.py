@@ -52,6 +52,8 @@ class ConnectionString:
     """The fields of a connection string that matter to us. Key and signature never show in the repr."""
 
     endpoint: Endpoint
+    #: All of it as the SDK takes it: there no field has spaces around it, and the endpoint has a scheme.
+    text: str = field(repr=False)
     namespace: str | None = None
     entity_path: str | None = None
     key_name: str | None = None
@@ -74,22 +76,29 @@ def parse_connection_string(text: str) -> ConnectionString:
         raise ConfigurationError("There is no connection string: is the variable set that should hold it?")
     values = _split_fields(text)
     emulator = values.get("usedevelopmentemulator", "") == "true"
-    address = values.get("endpoint")
+    address = values.pop("hostname", None) or values.get("endpoint")
     if not address:
         raise ConfigurationError(
             "The connection string has no Endpoint= field; copy it whole from the portal"
         )
-    key, signature = values.get("sharedaccesskey"), values.get("sharedaccesssignature")
-    if not signature and not (key and values.get("sharedaccesskeyname")):
+    values["endpoint"] = address if "//" in address else f"sb://{address}"
+    name, key = values.get("sharedaccesskeyname"), values.get("sharedaccesskey")
+    signature = values.get("sharedaccesssignature")
+    if not signature and not (key and name):
         raise ConfigurationError(
             "The connection string has neither SharedAccessKeyName= with SharedAccessKey= nor "
             "SharedAccessSignature=; to sign in with a credential, give the host name instead"
         )
+    if signature and (key or name):
+        raise ConfigurationError(
+            "The connection string has SharedAccessSignature=, and a key besides; leave one of them out"
+        )
     return ConnectionString(
         endpoint=endpoint_of(address, emulator=emulator),
+        text=";".join(f"{field}={value}" for field, value in values.items()),
         namespace=values.get("namespace") or None,
         entity_path=values.get("entitypath") or None,
-        key_name=values.get("sharedaccesskeyname") or None,
+        key_name=name or None,
         key=key or None,
         signature=signature or None,
         emulator=emulator,
@@ -125,6 +134,8 @@ def endpoint_of(address: str, *, emulator: bool = False) -> Endpoint:
             "The endpoint must be sb://HOST or sb://HOST:PORT, or the host name alone, such as "
             "contoso.servicebus.windows.net"
         )
+    if (parts.scheme, port) == ("https", 443):  # so Azure's resource manager names a namespace
+        port = None
     return Endpoint(check_host(host), port or (_PLAIN_PORT if emulator else _TLS_PORT))
 
 

@@ -75,7 +75,7 @@ class Side:
                     f"The environment variable {self.env} is not set; it must hold the connection string"
                 )
         parsed = parse_connection_string(text)
-        return ResolvedSide(parsed.endpoint, parsed, self, text)
+        return ResolvedSide(parsed.endpoint, parsed, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,6 @@ class ResolvedSide:
     endpoint: Endpoint
     parsed: ConnectionString | None = field(repr=False)
     side: Side
-    text: str | None = field(default=None, repr=False)
 
     def place(self) -> Place:
         """Where to connect: by TLS, except for emulators, and on the loopback unless there is a CA for it."""

@@ -113,8 +113,8 @@ class SdkTransport:
         if not is_emulator and side.endpoint.port != _TLS_PORT:  # the SDK reads it for emulators only
             keywords["custom_endpoint_address"] = f"sb://{side.endpoint}"
             keywords["transport_type"] = TransportType.Amqp
-        if side.text is not None:
-            return ServiceBusClient.from_connection_string(side.text, **keywords)
+        if side.parsed is not None:
+            return ServiceBusClient.from_connection_string(side.parsed.text, **keywords)
         self._credential = side.credential()
         return ServiceBusClient(side.endpoint.host, self._credential, **keywords)
 

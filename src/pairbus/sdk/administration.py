@@ -65,7 +65,7 @@ def open_administration(
     parsed = parse_connection_string(address)
     if parsed.emulator and is_loopback(parsed.endpoint.host):
         settings["transport"] = _PlainTransport(**_limits())
-    return ServiceBusAdministrationClient.from_connection_string(address, **settings)
+    return ServiceBusAdministrationClient.from_connection_string(parsed.text, **settings)
 
 
 def _connection_string(host: str, credential: AzureNamedKeyCredential | AzureSasCredential) -> str:

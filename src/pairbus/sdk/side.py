@@ -133,6 +133,7 @@ class SdkSide:
         self.parsed: ConnectionString | None = None
         if credential is None:
             self.parsed = parse_connection_string(address)
+            self.address = self.parsed.text
             self.endpoint: Endpoint = self.parsed.endpoint
         else:
             self.endpoint = endpoint_of(address)

@@ -55,7 +55,7 @@ class PairOutlet:
     def __init__(self, settings: SourceSettings) -> None:
         from pairbus.client.aio import PairedServiceBusClient  # the SDK is slow to import
 
-        primary, secondary = settings.side.resolve().text, settings.secondary_side.resolve().text
+        primary, secondary = settings.side.resolve().parsed, settings.secondary_side.resolve().parsed
         assert primary is not None
         assert secondary is not None
         interval = settings["failoverInterval"]
@@ -64,8 +64,8 @@ class PairOutlet:
             options = SendAvailabilityOptions(failover_interval=interval)
         ca_file = settings["caFile"]
         self._client = PairedServiceBusClient.from_connection_strings(
-            primary,
-            secondary,
+            primary.text,
+            secondary.text,
             options=options,
             primary_name=settings["primaryName"],
             sdk_options={} if ca_file is None else {"connection_verify": ca_file},
