@@ -9,9 +9,7 @@ Theory of operation
    which carries the caller's trace.
 3. An interrupted caller (Ctrl-C) cancels its call and goes; the loop and everybody else's calls live on.
 4. A call on the loop's own thread would wait for itself, and is refused.
-5. Work for other threads (names to look up, tokens to fetch) gets daemon threads. Those of the usual executor
-   are refused once the main thread has ended, though other threads of the application may still be at work,
-   and one that hangs would hold up the end of the process.
+5. Work for other threads (names to look up, tokens to fetch) gets daemon threads (`threads`).
 6. When the loop ends, what still runs on it is cancelled, and whoever still waits is told.
 7. A call that was called away may leave a write to a dead connection behind, which fails when nobody waits
    for it any more. That is no news for the application's log.
@@ -34,7 +32,6 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # `signal` makes names of what it tells: as long as a small call
 import asyncio
-import concurrent.futures
 import contextvars
 import logging
 import os
@@ -49,6 +46,7 @@ from types import FrameType, TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from .errors import PairbusError
+from .threads import DaemonThreads
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -152,31 +150,6 @@ class _Call(Generic[T]):
         self._done.release()
 
 
-class _Threads(concurrent.futures.ThreadPoolExecutor):
-    """A daemon thread for each piece of work: asyncio takes no other kind of executor than this one."""
-
-    def submit(
-        self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> concurrent.futures.Future[T]:
-        future: concurrent.futures.Future[T] = concurrent.futures.Future()
-
-        def work() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                result = fn(*args, **kwargs)
-            except BaseException as error:  # noqa: BLE001 - it is raised where the future is awaited
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-
-        try:
-            threading.Thread(target=work, name="pairbus-work", daemon=True).start()
-        except RuntimeError:
-            work()  # from Python 3.12 on no thread is started any more while the process ends
-        return future
-
-
 class _CtrlC:
     """Ctrl-C on the main thread, put off while that runs the loop. Rule 9."""
 
@@ -263,7 +236,7 @@ class Portal:
         """`lends`: rule 8."""
         self._loop = make_loop()
         self._loop.set_exception_handler(_tell)
-        self._loop.set_default_executor(_Threads(1))
+        self._loop.set_default_executor(DaemonThreads())
         self._calls: set[_Call[Any]] = set()  # that have not ended
         self._arrivals: deque[_Call[Any]] = deque()  # that have not begun
         self._is_told = False  # that there are such

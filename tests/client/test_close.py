@@ -1,6 +1,8 @@
 """How a client and its senders end: what is under way, what waits, and a close that is cancelled."""
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,28 @@ from pairbus.plumbing.files import hold_alone
 
 from .outage import in_an_outage
 from .scene import HELD_BACK, Scene, eventually, text
+
+
+async def _start_in_an_outage_and_end(still: Scene, directory: Path) -> None:
+    client = still.client(state_dir=directory, failover_interval=0, ordering="session")
+    await client.get_queue_sender("orders").send_messages(text("1"))
+    await client.close()
+
+
+async def test_an_application_that_keeps_the_threads_of_its_loop_to_itself_holds_nothing_up(
+    still: Scene, tmp_path: Path
+) -> None:
+    loop, is_over = asyncio.get_running_loop(), threading.Event()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    loop.run_in_executor(None, is_over.wait)
+    still.primary.faults.set("refuse")
+    try:
+        life = still.begin(_start_in_an_outage_and_end(still, tmp_path))
+        await eventually(life.done)
+        await life
+    finally:
+        is_over.set()
+    assert still.backlog_ids() == ["1"]
 
 
 async def test_a_closed_client_says_so(still: Scene) -> None:

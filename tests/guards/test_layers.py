@@ -13,7 +13,7 @@ from .sources import ROOT, SRC, module_name, parse, python_files
 
 # What may know what: a room sees the rows above its own, never its neighbours in the same row.
 ROWS = (
-    {"errors", "lazy", "conditions", "words"},
+    {"errors", "lazy", "conditions", "words", "threads"},
     {"options", "clock", "timers", "portal", "metering", "stages", "fault_kinds", "plumbing", "charts"},
     {"stores"},
     {"pairing", "amqp", "ledger"},

@@ -27,6 +27,7 @@ from pairbus.plumbing.tasks import take_each
 from pairbus.plumbing.this_process import ThisProcess
 from pairbus.sdk.side import SdkSide, SideName, side_keywords
 from pairbus.stores.places import RecordPlace, parse_place
+from pairbus.threads import THREADS
 from pairbus.timers import Timers
 
 from .errors import ClientClosedError
@@ -225,7 +226,7 @@ class PairedServiceBusClient:
         async def open_line() -> FleetLine:
             if self._fleet_way is None:
                 # To import it takes a tenth of a second, in which sends go on.
-                self._fleet_way = await asyncio.get_running_loop().run_in_executor(None, make_way)
+                self._fleet_way = await asyncio.get_running_loop().run_in_executor(THREADS, make_way)
             return self._fleet_way.open()
 
         return open_line
@@ -248,7 +249,7 @@ class PairedServiceBusClient:
         pair.check_loop()
         pair.start()
         if self._state_dir is not None and self._trial is None:
-            self._trial = pair.loop.run_in_executor(None, self._try_state_dir, self._state_dir)
+            self._trial = pair.loop.run_in_executor(THREADS, self._try_state_dir, self._state_dir)
         if self._status_file is not None:
             self._status_file.start()
         if self._shipper is not None:
@@ -306,7 +307,7 @@ class PairedServiceBusClient:
     async def _end_shipping(self) -> None:
         """Last, when all that there is to ship has been written."""
         if self._shipper is not None:
-            await asyncio.get_running_loop().run_in_executor(None, self._shipper.close)
+            await asyncio.get_running_loop().run_in_executor(THREADS, self._shipper.close)
 
     async def _keep_status(self) -> None:
         if self._ending is not None:

@@ -25,6 +25,7 @@ from pairbus.plumbing.tasks import take_each
 from pairbus.sdk.failures import describe
 from pairbus.sdk.graveyard import Graveyard
 from pairbus.sdk.side import SdkSender, SdkSide, SideName
+from pairbus.threads import THREADS
 from pairbus.timers import LoopTimers, Timers
 
 from .errors import WrongLoopError
@@ -415,12 +416,12 @@ class Pair:
     async def _close_notifier(self) -> None:
         if self._notifier.is_running:
             wait = 0.0 if self._notifier.is_calling else _CLOSE_WAIT
-            await self.loop.run_in_executor(None, self._notifier.close, wait)
+            await self.loop.run_in_executor(THREADS, self._notifier.close, wait)
 
     async def _end_looks(self) -> None:
         if self.sessions is not None and self._view is not None:
             await self.sessions.close()
-            await self.loop.run_in_executor(None, self._view.close)
+            await self.loop.run_in_executor(THREADS, self._view.close)
 
     async def _close_syphon(self) -> None:
         if self._syphon is not None:

@@ -1,21 +1,20 @@
 """A function that blocks, called on threads for all who want the same answer at the same time.
 
-1. The usual executor of an event loop is not for what may hang. It has a few threads, for which the look-up
-   of names and the application's own work wait, and no process ends before all of them have.
-2. Whoever asks while the same is being asked waits for that answer. One that takes its time is not relied on:
+1. Whoever asks while the same is being asked waits for that answer. One that takes its time is not relied on:
    after `_PATIENCE` whoever comes asks anew, and then after twice as long each time. So a function that hung
    once is not waited for again, and one that hangs for hours holds a handful of threads.
-3. A coroutine function is awaited instead, by each caller for itself. One behind a decorator may not look
+2. A coroutine function is awaited instead, by each caller for itself. One behind a decorator may not look
    like one before it is called.
 """
 
 import asyncio
 import inspect
-import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any, Generic, NamedTuple, TypeVar
+
+from pairbus.threads import DaemonThreads
 
 from .tasks import look_away
 
@@ -35,7 +34,7 @@ class SharedCalls(Generic[T]):
         """`name` is that of the threads."""
         self._function: Callable[..., Any] = function
         self._is_awaited = inspect.iscoroutinefunction(function)
-        self._name = name
+        self._threads = DaemonThreads(name)
         # Those without an answer, by what was asked, the newest last.
         self._open: dict[str, list[_Question[T]]] = {}
 
@@ -56,26 +55,8 @@ class SharedCalls(Generic[T]):
         found = [question for question in self._open.get(key, ()) if not question.answer.done()]
         now = time.monotonic()
         if not found or now - found[-1].asked_at >= _PATIENCE * 2 ** (len(found) - 1):
-            found.append(_Question(now, self._begin(*args, **kwargs)))
+            found.append(_Question(now, self._threads.submit(self._function, *args, **kwargs)))
         self._open[key] = found
         answer = asyncio.wrap_future(found[-1].answer)
         answer.add_done_callback(look_away)  # whoever waits for it may be called away
         return await asyncio.shield(answer)
-
-    def _begin(self, *args: Any, **kwargs: Any) -> Future[T]:
-        answer: Future[T] = Future()
-
-        def work() -> None:
-            try:
-                result = self._function(*args, **kwargs)
-            except BaseException as error:  # noqa: BLE001 - it is raised where the answer is awaited
-                answer.set_exception(error)
-            else:
-                answer.set_result(result)
-
-        answer.set_running_or_notify_cancel()  # nobody who is called away takes it from the others
-        try:
-            threading.Thread(target=work, name=self._name, daemon=True).start()
-        except RuntimeError:
-            work()  # from Python 3.12 on no thread is started any more while the process ends
-        return answer

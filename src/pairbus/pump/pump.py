@@ -18,6 +18,7 @@ from pairbus.ledger.operation_log import OperationLog
 from pairbus.ledger.receipts import MemoryReceipts, Receipts
 from pairbus.pairing.names import primary_name
 from pairbus.plumbing.tasks import cancel_all
+from pairbus.threads import THREADS
 from pairbus.wire.errors import TransportError
 from pairbus.wire.meter import Meter
 
@@ -140,7 +141,7 @@ class Pump:
                 await self._receipts.close()
             finally:
                 if self._ledger is not None:
-                    await asyncio.get_running_loop().run_in_executor(None, self._ledger.close)
+                    await asyncio.get_running_loop().run_in_executor(THREADS, self._ledger.close)
         summary = self._summary(station)
         self._tell(summary)
         if station.failure is not None:

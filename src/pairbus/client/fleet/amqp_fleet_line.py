@@ -16,6 +16,7 @@ from pairbus.pairing.names import lease_queue_name, primary_name
 from pairbus.pump.amqp_transport import AmqpTransport
 from pairbus.pump.transport import Unit
 from pairbus.sdk.side import SdkSide
+from pairbus.threads import THREADS
 from pairbus.wire.errors import TransportError
 from pairbus.wire.meter import Meter
 
@@ -129,4 +130,4 @@ class FleetWay:
     async def close(self) -> None:
         """Write what was recorded."""
         if self._ledger is not None:
-            await asyncio.get_running_loop().run_in_executor(None, self._ledger.close)
+            await asyncio.get_running_loop().run_in_executor(THREADS, self._ledger.close)

@@ -44,6 +44,7 @@ from pairbus.pump.summary import PumpSummary
 from pairbus.pump.transport import Transport
 from pairbus.sdk.side import SdkSide
 from pairbus.stages import Role
+from pairbus.threads import THREADS
 from pairbus.timers import Timers, sleep_by
 from pairbus.wire.meter import Meter
 
@@ -164,7 +165,7 @@ class HostedSyphon:
         begun = timers.now()
         self._state = "running"
         try:
-            await asyncio.get_running_loop().run_in_executor(None, self._try_disk)
+            await asyncio.get_running_loop().run_in_executor(THREADS, self._try_disk)
             receipts = self._receipts()
             try:
                 if self._introduce is not None and isinstance(receipts, ReceiptLog):
@@ -209,7 +210,7 @@ class HostedSyphon:
             await asyncio.wait({keeping}, timeout=_CUT_LIMIT)
             keeping.cancel()
             if ledger is not None:
-                await asyncio.get_running_loop().run_in_executor(None, ledger.close)
+                await asyncio.get_running_loop().run_in_executor(THREADS, ledger.close)
 
     def _open_for_lease(self, ledger: OperationLog | None) -> AmqpTransport:
         transport = open_transport(self._secondary, timeout=_ANSWER_LIMIT)
@@ -234,7 +235,7 @@ class HostedSyphon:
 
     async def _introduced(self, introduce: Callable[[], bool]) -> None:
         """Rule 6."""
-        asked = asyncio.get_running_loop().run_in_executor(None, introduce)
+        asked = asyncio.get_running_loop().run_in_executor(THREADS, introduce)
         wait = asyncio.wait({asked}, timeout=_INTRODUCTION_LIMIT)
         await self._first_of(wait, self._halt.wait())
         if not self._halt.is_set() and not (asked.done() and asked.result()):

@@ -24,6 +24,7 @@ from pairbus.pairing.failures import Fate
 from pairbus.pairing.names import path_key
 from pairbus.stages import Stage
 from pairbus.stores.places import RecordPlace
+from pairbus.threads import THREADS
 
 from .observer import Observer, RouteName, SendNote
 
@@ -68,7 +69,7 @@ class ClientLedger(Observer):
 
     async def close(self) -> None:
         """Write what there is."""
-        await asyncio.get_running_loop().run_in_executor(None, self._log.close)
+        await asyncio.get_running_loop().run_in_executor(THREADS, self._log.close)
 
     def paired(self, primary_name: str, backlog_queues: int) -> None:
         self._log.start()

@@ -9,6 +9,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from pairbus.client.state.landmark import Landmark
+from pairbus.threads import THREADS
+
+_MOMENT = 1.0
 
 
 class Acquaintance:
@@ -36,9 +39,11 @@ class Acquaintance:
 
     async def was_paired_before(self, deadline: float | None) -> bool:
         """Whether the names of this pair are known to be right, though the primary has not answered yet."""
-        loop = asyncio.get_running_loop()
-        if self._landmark is not None and await loop.run_in_executor(None, self._landmark.is_set):
-            return True
+        if self._landmark is not None:
+            asked = asyncio.get_running_loop().run_in_executor(THREADS, self._landmark.is_set)
+            await asyncio.wait({asked}, timeout=_MOMENT)  # a disk that hangs holds nobody up
+            if asked.done() and asked.result():
+                return True
         found = await self._find_queues(deadline)
         # Asked afterwards: a queue may have been created while a link to it was being opened.
         is_known = not set(self._made_by_us()).issuperset(found)
@@ -48,4 +53,4 @@ class Acquaintance:
 
     def _remember(self) -> None:
         if self._landmark is not None:
-            asyncio.get_running_loop().run_in_executor(None, self._landmark.set)
+            asyncio.get_running_loop().run_in_executor(THREADS, self._landmark.set)

@@ -30,6 +30,7 @@ from pairbus.options import StateChange
 from pairbus.plumbing.files import entries_in, make_directory, publish
 from pairbus.plumbing.json_text import MAYBE_NUMBER, MAYBE_TEXT, NUMBER, Shape, fits, parse_json
 from pairbus.plumbing.tasks import wait_at_most
+from pairbus.threads import THREADS
 
 if TYPE_CHECKING:
     from pairbus.backlog.provisioner import ProvisioningReport
@@ -157,7 +158,7 @@ class StatusFile(Observer):
                 pause = max(min(_LEAST_PAUSE, self._interval), _PICTURE_SHARE * taken)
                 picture = self._picture(status, pause)
                 # On a thread: a disk that hangs must not hold up a send, nor the text of a large picture.
-                self._writing = asyncio.get_running_loop().run_in_executor(None, self._write, picture)
+                self._writing = asyncio.get_running_loop().run_in_executor(THREADS, self._write, picture)
                 await asyncio.shield(self._writing)
                 await asyncio.sleep(pause)
                 await wait_at_most(self._changed, self._interval)
