@@ -1,10 +1,15 @@
 """Both sides of a pair are down, on timers that stand still until they are advanced."""
 
 import asyncio
+import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from pairbus.aio import PairedServiceBusClient
 from tests.waiting import PATIENCE
@@ -34,3 +39,21 @@ async def in_an_outage(scene: Scene, directory: Path, **settings: Any) -> Paired
     scene.secondary.faults.set("refuse")
     scene.primary.faults.set("refuse")
     return client
+
+
+@contextmanager
+def hanging_disk() -> Iterator[set[str]]:
+    """Nothing that is to be synced is, until the end of the block; the names of the threads that wait."""
+    answers, waiting = threading.Event(), set[str]()
+
+    def wait(descriptor: int) -> None:
+        waiting.add(threading.current_thread().name)
+        answers.wait()
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("fsync", "fdatasync"):
+            patch.setattr(os, name, wait)
+        try:
+            yield waiting
+        finally:
+            answers.set()

@@ -223,7 +223,8 @@ def _is_calling(client: PairedServiceBusClient) -> bool:
     if pair is None:
         return False
     links = [link for entity in pair._entities.values() for link in entity._links]
-    return any(link.is_calling for link in (*links, *pair.backlog._links.values()))
+    is_spooling = pair.spool is not None and pair.spool.thread._pending > 0
+    return is_spooling or any(link.is_calling for link in (*links, *pair.backlog._links.values()))
 
 
 def _queue(engine: Any, path: str) -> Any:

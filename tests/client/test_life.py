@@ -24,6 +24,7 @@ from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
 from pairbus.pairing.errors import SamePairError
 from pairbus.testing import ManualTimers
 
+from .outage import hanging_disk
 from .scene import BACKLOG, HELD_BACK, Scene, eventually, text
 
 
@@ -330,6 +331,30 @@ async def test_sends_to_the_primary_without_an_answer_are_on_record_with_their_r
     told = sorted((row["message_id"], row["outcome"] or "taken") for row in rows)
     assert told == [(name, how) for name in "12" for how in ("taken", "unanswered", "unanswered")]
     assert {row["queue"] for row in rows} < set(BACKLOG)
+
+
+async def test_a_disk_that_hangs_holds_up_no_send_that_the_backlog_has_taken(
+    still: Scene, manual_timers: ManualTimers, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sender = still.sender(state_dir=tmp_path, records_sync="always")
+    sender._client.fail_over("orders")
+    await sender.send_messages(text("1"))
+    with hanging_disk() as waiting:
+        sending = still.begin(sender.send_messages(text("2")))
+        await eventually(lambda: "pairbus-redirects" in waiting)
+        await manual_timers.advance(10.0)
+        await sending
+        sending = still.begin(sender.send_messages(text("3")))
+        while not sending.done():
+            await still.rest(at_most=30.0)
+            await manual_timers.advance(0.1)
+        await sending
+        assert caplog.text.count("redirect records wait for it") == 1
+    await sender._client.close()
+    rows = [
+        row for path in closed_segments(tmp_path / "records", "redirects") for row in read_segment(path).rows
+    ]
+    assert [row["message_id"] for row in rows] == ["1", "2", "3"], "they are written when it answers"
 
 
 async def test_records_that_cannot_be_written_do_not_fail_a_send(

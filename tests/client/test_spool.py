@@ -11,7 +11,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
-from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.client.errors import SpoolError, SpoolFullError
@@ -22,7 +22,7 @@ from pairbus.ledger.segment import closed_segments, read_segment
 from pairbus.options import EntityState
 from pairbus.testing import ManualTimers
 
-from .outage import in_an_outage, in_time
+from .outage import hanging_disk, in_an_outage, in_time
 from .scene import BACKLOG, Scene, eventually, text
 
 MIB = 1024 * 1024
@@ -180,6 +180,20 @@ async def test_a_directory_that_cannot_be_written_is_told(
     with pytest.raises(SpoolError, match="cannot be written to"):
         await client.get_queue_sender("orders").send_messages(text("1"))
     assert client.status().spool.messages == 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("timeout", [None, 3.0])
+async def test_a_disk_that_hangs_is_waited_for_as_long_as_a_call_may_take(
+    still: Scene, manual_timers: ManualTimers, tmp_path: Path, timeout: float | None
+) -> None:
+    client = await in_an_outage(still, tmp_path)
+    with hanging_disk() as waiting:
+        sending = still.begin(client.get_queue_sender("orders").send_messages(text("1"), timeout=timeout))
+        await eventually(lambda: "pairbus-spool" in waiting)
+        await manual_timers.advance(timeout or 10.0)
+        with pytest.raises(OperationTimeoutError, match="may still arrive"):
+            await sending
+    await eventually(lambda: client.status().spool.messages == 1)  # type: ignore[union-attr]
 
 
 async def test_what_does_not_fit_the_backlog_waits_for_the_primary_and_the_rest_goes_on(

@@ -193,11 +193,15 @@ class BacklogRoute:
             )
         return found
 
-    async def note_unanswered(self, path: str, messages: list[Message], *, times: int) -> None:
+    async def note_unanswered(
+        self, path: str, messages: list[Message], *, times: int, deadline: float | None
+    ) -> None:
         """Put on record how often messages that wait in the spool may have been taken already. No queue is
         known to have them: the first one stands for the pair.
         """
-        await self._redirects.record_unanswered(path, self.queues[0], messages, times=times)
+        await self._redirects.record_unanswered(
+            path, self.queues[0], messages, times=times, deadline=deadline
+        )
 
     async def find(self, deadline: float | None) -> list[str]:
         """Which of the first queues are there: those to which a link opens."""

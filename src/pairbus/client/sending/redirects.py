@@ -11,12 +11,14 @@ from pairbus.client.state.records import UNANSWERED, UNKNOWN, Records, RedirectR
 from .message import Message, message_id_of, session_of
 from .rounds import Shipment, outcome_of
 from .surroundings import Surroundings
-from .ticket import Ending, fate_of
+from .ticket import Ending, fate_of, in_time
 from .wrapping import WrappedMessage
 
 log = logging.getLogger(__name__)
 # It is told here and raised nowhere: the messages are in the backlog, and would be sent again.
 _UNWRITTEN = "redirect records were not written"
+# How long a disk is waited for that did not answer the last time.
+_GLANCE = 0.05
 
 
 class _Named(NamedTuple):
@@ -34,6 +36,8 @@ class Redirects:
         self._observers = surroundings.observers
         self._wall_clock = surroundings.wall_clock
         self._records = records
+        self._patience = surroundings.options.send_timeout
+        self._hangs = False  # the disk
 
     def observe(self, wanted: Shipment, queue: str, ending: Ending | None) -> None:
         """A call to a queue has ended; None if it was cancelled."""
@@ -72,13 +76,13 @@ class Redirects:
         """Put on record that a queue has the messages, if one has, how often the primary may have taken them
         before, and which queues may have.
         """
-        return self._keep(self._rows_of(wanted, queue))
+        return self._keep(self._rows_of(wanted, queue), wanted.deadline)
 
     def record_at_once(self, wanted: Shipment, queue: str) -> Awaitable[None] | None:
         """The same here and now, if nothing is to be waited for; else what is."""
         rows = self._rows_of(wanted, queue)
         try:
-            return None if self._records.append_at_once(rows) else self._keep(rows)
+            return None if self._records.append_at_once(rows) else self._keep(rows, wanted.deadline)
         except Exception:
             log.exception(_UNWRITTEN, extra={"fields": {"records": len(rows)}})
             return None
@@ -95,11 +99,11 @@ class Redirects:
         return rows
 
     def record_unanswered(
-        self, path: str, queue: str, messages: list[Message], *, times: int
+        self, path: str, queue: str, messages: list[Message], *, times: int, deadline: float | None
     ) -> Awaitable[None]:
         """Put on record how often messages may have been taken already; `queue` stands for the pair."""
         named = [_Named(message_id_of(message), session_of(message)) for message in messages]
-        return self._keep(times * self._rows(path, queue, named, UNANSWERED))
+        return self._keep(times * self._rows(path, queue, named, UNANSWERED), deadline)
 
     def _rows(
         self, path: str, queue: str, messages: Sequence[WrappedMessage | _Named], outcome: str | None
@@ -117,9 +121,22 @@ class Redirects:
             for one in messages
         ]
 
-    async def _keep(self, rows: list[RedirectRecord]) -> None:
+    async def _keep(self, rows: list[RedirectRecord], deadline: float | None) -> None:
+        """A disk that hangs holds a send up as long as an attempt may take, and the next ones for a moment:
+        the messages have been taken, and what is to be written waits for the disk by itself.
+        """
+        if not rows:
+            return
+        began = self._timers.now()
+        ends = began + (_GLANCE if self._hangs else self._patience)
+        if deadline is not None:
+            ends = max(min(ends, deadline), began + _GLANCE)
         try:
-            if rows:
-                await self._records.append(rows)
+            is_kept = await in_time(self._timers, ends, self._records.append(rows))
         except Exception:
             log.exception(_UNWRITTEN, extra={"fields": {"records": len(rows)}})
+            return
+        if not is_kept and not self._hangs and ends >= began + self._patience:
+            log.error("the disk has not answered for %g s: redirect records wait for it", self._patience)
+            self._hangs = True
+        self._hangs = self._hangs and not is_kept

@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
+from azure.servicebus.exceptions import OperationTimeoutError
+
 from pairbus.client.errors import SpoolError
 from pairbus.client.observers.observer import Sending, Undertaking
 from pairbus.options import EntityState
@@ -33,7 +35,7 @@ from .rounds import Shipment
 from .sessions import StayingSessions
 from .spool import Spool
 from .surroundings import Surroundings
-from .ticket import ends_caller
+from .ticket import ends_caller, in_time
 
 _HEALTHY: Final = EntityState.HEALTHY  # see `link.py`
 _BACKLOG: Final = Route.BACKLOG
@@ -204,7 +206,7 @@ class Router:
         messages = call.messages
         try:
             await self._keep(spool, entity, call, messages[taken:])
-        except SpoolError as error:
+        except (SpoolError, OperationTimeoutError) as error:
             if taken:
                 tell_taken(error, taken, len(messages))
             raise
@@ -225,7 +227,15 @@ class Router:
         for message in messages:  # nobody else will encode them before they are acknowledged
             check_written(message)
         stays = self._sessions is not None and self._sessions.stays(entity.path, messages)
-        await spool.append(entity.path, messages, scheduled_for=call.when, stays=stays)
+        ends = began + self._around.options.send_timeout
+        if call.deadline is not None:
+            ends = min(ends, call.deadline)
+        work = spool.append(entity.path, messages, scheduled_for=call.when, stays=stays)
+        if not await in_time(self._timers, ends, work):
+            raise OperationTimeoutError(
+                message="The disk of the spool did not answer in the time given to the call. What it was to "
+                "keep may still arrive: send it again with the same message_id."
+            )
         await self._note_unanswered(entity, call, messages)
         call.route = "spool"
         entity.counts["spool"]["ok"] += len(messages)
@@ -244,7 +254,7 @@ class Router:
     async def _note_unanswered(self, entity: PairedEntity, call: EntityCall, messages: list[Message]) -> None:
         """What was sent without an answer, and is in the spool, is sent again."""
         if times := call.unanswered + call.unsure:
-            await self._backlog.note_unanswered(entity.path, messages, times=times)
+            await self._backlog.note_unanswered(entity.path, messages, times=times, deadline=call.deadline)
 
 
 def _has_session(call: EntityCall) -> bool:

@@ -1,11 +1,13 @@
 """A caller's place in a line: what it waits for, and how it is called away from that."""
 
 import asyncio
+from collections.abc import Awaitable
 from enum import Enum
 from typing import Any, Final
 
 from pairbus.pairing.failures import Fate
 from pairbus.sdk.failures import describe
+from pairbus.timers import Timers
 
 
 class Ending(Enum):
@@ -144,6 +146,22 @@ class Ticket:
         """Out of a call: whether somebody has cancelled its task, since it began, who is none of ours."""
         task = asyncio.current_task()
         return task is not None and task.cancelling() > self._cancelling
+
+
+async def in_time(timers: Timers, ends: float, work: Awaitable[object]) -> bool:
+    """Wait for something that goes on without us, until then at most; whether it has come to its end."""
+    ticket = Ticket()
+    ticket.enter(work, timers.now(), None)
+    timer = timers.call_at(ends, ticket.expire)
+    try:
+        await work
+    except asyncio.CancelledError:
+        if ticket.vacate() is None or ticket.is_cancelled:
+            raise
+        return False
+    finally:
+        timer.cancel()
+    return ticket.vacate() is None
 
 
 def ends_caller(error: BaseException) -> bool:
