@@ -8,10 +8,21 @@ still be at work; and no process ends before all of its threads have, be it that
 import concurrent.futures
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+
+def fulfil(future: concurrent.futures.Future[T], function: Callable[[], T]) -> None:
+    """Call a function, here and now, for whoever waits for what comes of it."""
+    try:
+        result = function()
+    except BaseException as error:  # noqa: BLE001 - it is raised where the future is awaited
+        future.set_exception(error)
+    else:
+        future.set_result(result)
 
 
 class DaemonThreads(concurrent.futures.ThreadPoolExecutor):
@@ -29,14 +40,7 @@ class DaemonThreads(concurrent.futures.ThreadPoolExecutor):
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
         future.set_running_or_notify_cancel()
 
-        def work() -> None:
-            try:
-                result = fn(*args, **kwargs)
-            except BaseException as error:  # noqa: BLE001 - it is raised where the future is awaited
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-
+        work = partial(fulfil, future, partial(fn, *args, **kwargs))
         try:
             threading.Thread(target=work, name=self._name, daemon=True).start()
         except RuntimeError:

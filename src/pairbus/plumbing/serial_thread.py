@@ -9,7 +9,10 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import ParamSpec, TypeVar
+
+from pairbus.threads import fulfil
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,14 +37,8 @@ class SerialThread:
         future: Future[T] = Future()
 
         def perform() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                result = fn(*args, **kwargs)
-            except BaseException as error:  # noqa: BLE001 - it is raised where the future is awaited
-                future.set_exception(error)
-            else:
-                future.set_result(result)
+            if future.set_running_or_notify_cancel():
+                fulfil(future, partial(fn, *args, **kwargs))
 
         self.post(perform)
         return future

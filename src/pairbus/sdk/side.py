@@ -45,16 +45,10 @@ class SdkSender(Protocol):
     async def close(self) -> None: ...
 
 
-class SendWritten(Protocol):
-    """Sends a message, or a batch, that is encoded already."""
-
-    def __call__(self, payload: bytes, *, is_batch: bool = False) -> Awaitable[Any]: ...
-
-
 class WrittenSender(SdkSender, Protocol):
-    """The sender of a side that `takes_written`."""
+    """The sender of a side that `takes_written`: messages, or batches, that are encoded already."""
 
-    send_written: SendWritten
+    def send_written(self, payload: bytes, *, is_batch: bool = False) -> Awaitable[Any]: ...
 
 
 class EntitySender(SdkSender, Protocol):

@@ -303,7 +303,7 @@ class Fleet:
             self._do(self._post(hops + 1, copies))
         for member in list(self._members.values()):
             told = words.get(entity_digest(member.path))
-            if told is not None and self._local(told[1]) >= member.since:
+            if told is not None and told[1] - self._ahead >= member.since:
                 member.told(told[0])
 
     def _leave_to_others(self, after: float = 0.0) -> None:
@@ -444,9 +444,6 @@ class Fleet:
     def _there(self) -> float:
         """The time by the clock of the secondary."""
         return self._timers.now() + self._ahead
-
-    def _local(self, then: float) -> float:
-        return then - self._ahead
 
     def _loop_time(self) -> float:
         return asyncio.get_running_loop().time()

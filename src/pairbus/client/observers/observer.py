@@ -219,24 +219,20 @@ class Observers:
 
     def tell(self, event: Callable[[Observer], None]) -> None:
         """Call each of them."""
-        for observer in self._all:
-            try:
-                event(observer)
-            except Exception:
-                log.exception("an observer failed: %r", observer)
+        _tell(self._all, event)
 
     def tell_sent(self, sending: Sending) -> None:
         """Call each that listens to sends."""
-        for observer in self._of_sends:
-            try:
-                observer.sent(sending)
-            except Exception:
-                log.exception("an observer failed: %r", observer)
+        _tell(self._of_sends, lambda observer: observer.sent(sending))
 
     def tell_tally(self, tally: SendNote) -> None:
         """Call each that counts sends."""
-        for observer in self._of_tallies:
-            try:
-                observer.tallied(tally)
-            except Exception:
-                log.exception("an observer failed: %r", observer)
+        _tell(self._of_tallies, lambda observer: observer.tallied(tally))
+
+
+def _tell(observers: tuple[Observer, ...], event: Callable[[Observer], None]) -> None:
+    for observer in observers:
+        try:
+            event(observer)
+        except Exception:
+            log.exception("an observer failed: %r", observer)

@@ -3,7 +3,7 @@
 Where a call goes is decided in `router.py`, and nowhere else.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from pairbus.client.observers.observer import RouteName
 from pairbus.pairing.headroom import BATCH_RESERVE
 from pairbus.pump.sdk_messages import to_annotated
 from pairbus.sdk.privates import LinkLimits, link_limits
-from pairbus.sdk.side import SdkSender, SendWritten
+from pairbus.sdk.side import SdkSender
 
 from .headers import check_headers
 from .message import Message, as_it_is_now, check_for_primary, measure
@@ -126,7 +126,7 @@ class EntityCall(Ticket):
         if self.when is not None:
             return sender.schedule_messages(self.native, self.when)
         native = self.native
-        write: SendWritten | None = getattr(sender, "send_written", None)
+        write: Callable[..., Awaitable[Any]] | None = getattr(sender, "send_written", None)
         if type(native) is list:
             written = None if write is None else self._write(link_limits(sender))
             if write is not None and written is not None:
