@@ -86,7 +86,7 @@ async def test_keywords_that_nobody_knows_are_refused(still: Scene) -> None:
         await still.sender().send_messages(text("1"), time_out=5)  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("timeout", [0, -1.5])
+@pytest.mark.parametrize("timeout", [0, -1.5, float("nan")])
 async def test_a_timeout_has_to_be_positive(still: Scene, timeout: float) -> None:
     sender = still.sender()
     for call in (

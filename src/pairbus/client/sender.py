@@ -171,7 +171,7 @@ class PairedSender:
             raise ClientClosedError(
                 "The sender has been closed. Get a new one from the client to send again."
             )
-        if timeout is not None and timeout <= 0:
+        if timeout is not None and not timeout > 0:  # nor is it no number
             raise ValueError("The timeout must be greater than 0.")
         pair.check()
         if self._open is None:
