@@ -46,7 +46,6 @@ from pairbus.timers import TimerHandle, Timers
 
 from .message import Message, session_of
 from .rounds import Bond
-from .ticket import in_time
 
 log = logging.getLogger(__name__)
 # Rule 4: as many as a syphon moves within a moment; how soon the next look comes; how long sends wait at
@@ -201,8 +200,14 @@ class StayingSessions:
 
     async def _wait_for(self, awaited: asyncio.Future[None], deadline: float | None) -> bool:
         """Whether it was done before the deadline."""
-        waiting = asyncio.wait({awaited})
-        await (waiting if deadline is None else in_time(self._timers, deadline, waiting))
+        over = asyncio.Event()
+        awaited.add_done_callback(lambda _: over.set())
+        timer = None if deadline is None else self._timers.call_at(deadline, over.set)
+        try:
+            await over.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
         return awaited.done()
 
     def stays(self, path: str, messages: Sequence[Message]) -> bool:
