@@ -299,3 +299,20 @@ async def test_a_caller_that_is_cancelled_harms_nobody(tmp_path: Path) -> None:
     await patient
     await records.close()
     assert ids_in(tmp_path) == ["m1", "m2"]
+
+
+async def test_what_a_cancelled_caller_wanted_kept_is_synced_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a send whose time is over: nobody else may come for long."""
+    disk = Disk(monkeypatch)
+    records = SegmentRecords(tmp_path)
+    impatient = asyncio.create_task(records.append([record(1)]))
+    await asyncio.sleep(0)
+    impatient.cancel()
+    async with asyncio.timeout(40):
+        await eventually(lambda: list(tmp_path.glob(f".{KIND}-*.open")))
+        path = open_segment(tmp_path)
+        await eventually(lambda: path.stat().st_size and disk.has(path))
+    await records.close()
+    assert ids_in(tmp_path) == ["m1"]

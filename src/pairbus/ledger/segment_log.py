@@ -65,17 +65,18 @@ class SegmentLog(Generic[Row]):
         """Keep these, as safe as the log was made for, when this returns."""
         if not rows:
             return
-        self._is_used = True
+        self._is_used, loop = True, asyncio.get_running_loop()
         if self._roll is None:
-            age = self._segments.max_age
-            self._roll = asyncio.get_running_loop().call_later(age, self._close_old)
+            self._roll = loop.call_later(self._segments.max_age, self._close_old)
         if self._is_synced:
             await self._commit.append(rows)
             return
-        if not self._write_in_place(rows):
-            await self._commit.append(rows)
-        if self._sync is None:
-            self._sync = asyncio.get_running_loop().call_later(_SYNC_AFTER, self._sync_soon)
+        try:
+            if not self._write_in_place(rows):
+                await self._commit.append(rows)
+        finally:  # they are written, too, if whoever brought them is called away
+            if self._sync is None and not loop.is_closed():
+                self._sync = loop.call_later(_SYNC_AFTER, self._sync_soon)
 
     def append_at_once(self, rows: Sequence[Row]) -> bool:
         """Have these with the kernel when this returns, if that is enough and nothing is to be waited for or
