@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import threading
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,15 @@ import pytest
 
 from pairbus.broker import Broker
 from pairbus.client.errors import WrongLoopError
+from pairbus.client.sending import acquaintance
+from pairbus.client.sending.acquaintance import Acquaintance
+from pairbus.client.state import landmark
 from pairbus.client.state.landmark import Landmark
 from pairbus.pairing.errors import ForkedClientError
 from tests.logs import our_lines
+from tests.waiting import PATIENCE
 
-from .scene import Scene, text
+from .scene import Scene, eventually, text
 
 
 def test_a_client_lives_on_one_event_loop(broker: Broker) -> None:
@@ -111,3 +116,36 @@ def test_two_processes_that_reach_the_primary_at_once_do_not_disturb_each_other(
     assert other.is_set()
     assert [path.name for path in tmp_path.iterdir()] == ["primary-reached"]
     assert our_lines(caplog) == []
+
+
+async def test_a_disk_that_hangs_is_asked_for_the_mark_once_and_not_for_each_send(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an outage sends fail by the thousand, and each question holds a thread."""
+    answers, threads, found = threading.Event(), set[threading.Thread](), list[str]()
+
+    def hang(path: Path) -> bytes:
+        threads.add(threading.current_thread())
+        answers.wait(PATIENCE)
+        raise FileNotFoundError(path)
+
+    async def find_queues(deadline: float | None) -> list[str]:
+        return found
+
+    monkeypatch.setattr(landmark, "read_file", hang)
+    monkeypatch.setattr(acquaintance, "_MOMENT", 0.001)
+    mark = Landmark(tmp_path, "sb://contoso")
+    known = Acquaintance(mark, find_queues=find_queues, made_by_us=list)
+    try:
+        for _ in range(10):
+            assert not await known.was_paired_before(None)
+        found.append("of somebody else")
+        for _ in range(10):
+            assert await known.was_paired_before(None)
+        await eventually(lambda: len(threads) >= 2)
+    finally:
+        answers.set()
+    await eventually(lambda: not any(thread.is_alive() for thread in threads))
+    assert len(threads) == 2, "one asks, and one makes the mark"
+    monkeypatch.undo()
+    assert mark.is_set()

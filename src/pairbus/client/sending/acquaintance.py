@@ -28,6 +28,10 @@ class Acquaintance:
         self._landmark = landmark
         self._find_queues = find_queues
         self._made_by_us = made_by_us
+        # The last question whether there is a mark, and the last try to make one. A disk that hangs keeps a
+        # thread for each: there is one at a time, however often sends fail.
+        self._asked: asyncio.Future[bool] | None = None
+        self._noted: asyncio.Future[None] | None = None
         #: Whether the primary has answered this client.
         self.had_success = False
 
@@ -40,7 +44,10 @@ class Acquaintance:
     async def was_paired_before(self, deadline: float | None) -> bool:
         """Whether the names of this pair are known to be right, though the primary has not answered yet."""
         if self._landmark is not None:
-            asked = asyncio.get_running_loop().run_in_executor(THREADS, self._landmark.is_set)
+            asked = self._asked
+            if asked is None or asked.done():
+                asked = asyncio.get_running_loop().run_in_executor(THREADS, self._landmark.is_set)
+                self._asked = asked
             await asyncio.wait({asked}, timeout=_MOMENT)  # a disk that hangs holds nobody up
             if asked.done() and asked.result():
                 return True
@@ -52,5 +59,5 @@ class Acquaintance:
         return is_known
 
     def _remember(self) -> None:
-        if self._landmark is not None:
-            asyncio.get_running_loop().run_in_executor(THREADS, self._landmark.set)
+        if self._landmark is not None and (self._noted is None or self._noted.done()):
+            self._noted = asyncio.get_running_loop().run_in_executor(THREADS, self._landmark.set)
