@@ -3,8 +3,9 @@
 1. To the primary, while its entity is up and, where the order of sessions is kept, no session of the call
    stays on the backlog or may have messages in the spool.
 2. Else to the backlog; and to the spool, where there is one, if no backlog queue takes the messages, or while
-   older ones of the same entity wait there. One that takes nothing more is no reason to refuse what the
-   backlog takes, unless the order of a session is to be kept. What was taken is not sent again.
+   older ones of the same entity wait there. One that takes nothing more, or whose disk hangs, is no reason to
+   refuse what the backlog takes, unless the order of a session is to be kept. What was taken is not sent
+   again.
 3. An attempt on the primary that came to nothing comes back here, and the way is chosen anew.
 4. What the healthy primary would refuse is refused on every way.
 5. A call that finds nothing in its way, to the primary or to the backlog, sets out at once: its caller awaits
@@ -187,16 +188,18 @@ class Router:
         if spool is None:
             await self._send_to_backlog(entity, call)
             return
-        await spool.hold_up()
-        if spool.holds(entity.path):
-            # What waits there is older, and is not overtaken while there is room behind it, or if the order
-            # of its session is to be kept.
-            try:
-                await self._keep(spool, entity, call, call.messages)
-                return
-            except SpoolError:
-                if self._line is not None and _has_session(call):
-                    raise
+        keeps_order = self._line is not None and _has_session(call)
+        if keeps_order or self._timers.now() - spool.silent_since < self._around.options.send_timeout:
+            await spool.hold_up()
+            if spool.holds(entity.path):
+                # What waits there is older, and is not overtaken while there is room behind it, or if the
+                # order of its session is to be kept.
+                try:
+                    await self._keep(spool, entity, call, call.messages)
+                    return
+                except SpoolError:
+                    if keeps_order:
+                        raise
         try:
             await self._send_to_backlog(entity, call)
         except BacklogUnavailableError as error:
@@ -232,6 +235,7 @@ class Router:
             ends = min(ends, call.deadline)
         work = spool.append(entity.path, messages, scheduled_for=call.when, stays=stays)
         if not await in_time(self._timers, ends, work):
+            spool.silent_since = min(spool.silent_since, began)
             raise OperationTimeoutError(
                 message="The disk of the spool did not answer in the time given to the call. What it was to "
                 "keep may still arrive: send it again with the same message_id."

@@ -104,6 +104,8 @@ class Spool:
         self._trouble: str | None = None
         self._looked_at = -inf
         self._is_quick = False  # the disk, when it was written to the last time
+        #: Since when the disk has told of nothing, as calls have found that were given up.
+        self.silent_since = inf
         self._start: tuple[Replay, Timers] | None = None
         self.on_stay: OnStay | None = None
         self._adoption: asyncio.Task[None] | None = None
@@ -192,6 +194,7 @@ class Spool:
 
     def _end_entries(self, entries: list[_Entry], error: BaseException | None) -> None:
         """Also what its caller gives up is counted as long as it is on the disk, and no longer."""
+        self.silent_since = inf
         kept: dict[LineKey, None] = {}
         for entry in entries:
             if error is not None or entry.error is not None:
@@ -295,6 +298,7 @@ class Spool:
 
     def release(self, key: LineKey, held: Held) -> None:
         """So much of a line is not held any more."""
+        self.silent_since = inf
         before = self._held[key]
         left = Held(before.messages - held.messages, before.size - held.size)
         self._size -= held.size
