@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pairbus.client.state import records as records_module
 from pairbus.client.state.records import KIND, RedirectRecord, SegmentRecords
 from pairbus.ledger import segment, segment_log
 from pairbus.ledger.segment import closed_segments, read_segment
@@ -316,3 +317,31 @@ async def test_what_a_cancelled_caller_wanted_kept_is_synced_all_the_same(
         await eventually(lambda: path.stat().st_size and disk.has(path))
     await records.close()
     assert ids_in(tmp_path) == ["m1"]
+
+
+async def test_behind_a_disk_that_hangs_only_so_many_records_are_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Sends go on meanwhile, for hours perhaps, and none of them waits for its own."""
+    allowed, fsync = threading.Event(), os.fsync
+
+    def hang(descriptor: int) -> None:
+        assert allowed.wait(40)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", hang)
+    monkeypatch.setattr(records_module, "_MOST_WAITING", 5)
+    records = SegmentRecords(tmp_path)
+    for number in range(20):
+        sending = asyncio.create_task(records.append([record(number)]))
+        await asyncio.sleep(0)
+        sending.cancel()
+    assert records.lost >= 20 - 1 - 5, "one is being written"
+    assert caplog.text.count("are lost until it does") == 1
+    allowed.set()
+    await eventually(lambda: records._commit.waiting == 0)
+    await asyncio.wait_for(records.append([record(20)]), 40)
+    await records.close()
+    kept = ids_in(tmp_path)
+    assert kept == [*(f"m{number}" for number in range(len(kept) - 1)), "m20"]
+    assert len(kept) + records.lost == 21

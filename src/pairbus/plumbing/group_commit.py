@@ -94,6 +94,11 @@ class GroupCommit(Generic[T]):
         self._away: asyncio.AbstractEventLoop | None = None
         self._is_taken_over = False
 
+    @property
+    def waiting(self) -> int:
+        """How many appends wait for the next write, also of callers that are gone."""
+        return len(self._waiting)
+
     async def append(self, items: Sequence[T]) -> None:
         """Keep these; they are safe when this returns."""
         loop = asyncio.get_running_loop()

@@ -22,6 +22,8 @@ UNKNOWN = "unknown"
 UNANSWERED = "unanswered"
 
 log = logging.getLogger(__name__)
+# So many sends have their records wait for a disk that hangs: some 50 MB.
+_MOST_WAITING = 100_000
 
 
 @dataclass(slots=True, kw_only=True)  # not frozen, which would make it three times as dear: one a send
@@ -105,12 +107,22 @@ class SegmentRecords(SegmentLog[RedirectRecord]):
             is_shipped=is_shipped,
         )
         super().__init__(self._disk, is_synced=sync == "always")
-        self._has_adopted = False
+        self._has_adopted = self._is_full = False
 
     @property
     def lost(self) -> int:
         """How many records could not be written."""
         return self._disk.lost
+
+    async def append(self, rows: Sequence[RedirectRecord]) -> None:
+        """The same; but these are lost where the disk has not answered for so long that memory would fill."""
+        was_full, self._is_full = self._is_full, self._commit.waiting >= _MOST_WAITING
+        if not self._is_full:
+            await super().append(rows)
+            return
+        self._disk.lost += len(rows)  # the chain tells it with its next word
+        if not was_full:
+            log.error("the disk does not answer: redirect records of sends to come are lost until it does")
 
     async def close(self) -> None:
         """Write what waits and close the open segment."""
