@@ -10,7 +10,7 @@ import pytest
 
 from pairbus.client.sending.link import SendLink
 from pairbus.client.sending.pinger import Pinger
-from pairbus.client.sending.ticket import Ending, Ticket, fate_of
+from pairbus.client.sending.ticket import Ending, Ticket, fate_of, in_time
 from pairbus.options import SendAvailabilityOptions
 from pairbus.sdk.graveyard import Graveyard
 from pairbus.testing import ManualTimers
@@ -466,3 +466,22 @@ async def test_who_stops_pinging_hears_nothing_of_an_answer_that_has_just_come(
     pinger.stop()
     await pinger.close()
     assert told == []
+
+
+async def test_what_fails_as_its_time_ends_leaves_no_trace_on_the_task(manual_timers: ManualTimers) -> None:
+    async def work() -> None:
+        try:
+            await forever()
+        except asyncio.CancelledError:
+            raise LookupError from None
+
+    async def wait() -> int:
+        with pytest.raises(LookupError):
+            await in_time(manual_timers, manual_timers.now() + 1.0, work())
+        task = asyncio.current_task()
+        assert task is not None
+        return task.cancelling()
+
+    waiting = asyncio.create_task(wait())
+    await manual_timers.advance(1.0)
+    assert await waiting == 0

@@ -152,16 +152,17 @@ async def in_time(timers: Timers, ends: float, work: Awaitable[object]) -> bool:
     """Wait for something that goes on without us, until then at most; whether it has come to its end."""
     ticket = Ticket()
     ticket.enter(work, timers.now(), None)
-    timer = timers.call_at(ends, ticket.expire)
+    timer, reason = timers.call_at(ends, ticket.expire), None
     try:
-        await work
+        try:
+            await work
+        finally:
+            timer.cancel()
+            reason = ticket.vacate()
     except asyncio.CancelledError:
-        if ticket.vacate() is None or ticket.is_cancelled:
+        if reason is None or ticket.is_cancelled:
             raise
-        return False
-    finally:
-        timer.cancel()
-    return ticket.vacate() is None
+    return reason is None
 
 
 def ends_caller(error: BaseException) -> bool:
