@@ -11,9 +11,10 @@ from pairbus.client.errors import ClientClosedError
 from pairbus.client.state.records import KIND
 from pairbus.ledger.chain import read_heads
 from pairbus.options import EntityState
+from pairbus.plumbing import tasks
 from pairbus.plumbing.files import hold_alone
 
-from .outage import in_an_outage
+from .outage import hanging_disk, in_an_outage
 from .scene import HELD_BACK, Scene, eventually, text
 
 
@@ -171,6 +172,28 @@ async def test_a_close_that_is_cancelled_leaves_nothing_open(
     await eventually(lambda: _is_let_go(tmp_path))  # a thread has the word, if nobody waits for it any more
     assert ends_with_loop or not list((tmp_path / "status").glob("*.json"))
     assert ends_with_loop or set(client.status().sides.values()) == {"closed"}
+
+
+async def test_closing_does_not_wait_for_a_disk_that_hangs(
+    still: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left is done when it answers."""
+    monkeypatch.setattr(tasks, "DISK_LIMIT", 0.05)
+    client = await in_an_outage(still, tmp_path)
+    with hanging_disk() as waiting:
+        sending = still.begin(client.get_queue_sender("orders").send_messages(text("spooled")))
+        await eventually(lambda: "pairbus-spool" in waiting)
+        closing = still.begin(client.close())
+        await eventually(closing.done)
+        await closing
+        assert waiting >= {"pairbus-spool", "pairbus-redirects"}
+        assert not sending.done()
+    await eventually(sending.done)
+    await sending
+    await eventually(lambda: _is_let_go(tmp_path))
+    still.primary.faults.clear()
+    await still.client(state_dir=tmp_path, enable_spool=True).start()
+    await eventually(lambda: still.ids() == ["before", "spooled"])
 
 
 def _is_let_go(state_dir: Path) -> bool:

@@ -1,6 +1,5 @@
 """One thread beside the loop, in order."""
 
-import asyncio
 import threading
 from collections.abc import Iterator
 
@@ -67,10 +66,8 @@ def test_what_was_submitted_is_done_before_it_rests_and_more_is_done_after_that(
 async def test_work_ends_though_its_caller_is_cancelled(thread: SerialThread) -> None:
     allowed, done = threading.Event(), threading.Event()
     blocking = thread.submit(allowed.wait, PATIENCE)
-    caller = asyncio.create_task(thread.run(done.set))
-    await asyncio.sleep(0)
+    caller = thread.run(done.set)
     caller.cancel()
-    await asyncio.wait({caller}, timeout=PATIENCE)
     assert caller.cancelled()
     allowed.set()
     blocking.result(PATIENCE)

@@ -23,6 +23,7 @@ from typing import Generic, TypeVar
 
 from pairbus.plumbing.group_commit import GroupCommit
 from pairbus.plumbing.serial_thread import SerialThread
+from pairbus.plumbing.tasks import end_on_disk
 
 from .commit_objects import RowWriter
 
@@ -40,10 +41,13 @@ _OURSELVES = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 class SegmentLog(Generic[Row]):
     """A writer of rows for the callers of event loops; they share its fsyncs, or puts."""
 
-    def __init__(self, segments: RowWriter, *, is_synced: bool = True) -> None:
-        """Does no I/O. `is_synced`: rows are on the disk when `append` returns, not only soon after."""
+    def __init__(self, segments: RowWriter, *, is_synced: bool = True, is_left: bool = False) -> None:
+        """Does no I/O. `is_synced`: rows are on the disk when `append` returns, not only soon after.
+        `is_left`: whoever closes does not wait for a disk that hangs.
+        """
         self._segments = segments
         self._is_synced = is_synced
+        self._is_left = is_left
         self._sync: asyncio.TimerHandle | None = None
         self._thread = SerialThread(f"pairbus-{segments.kind}")
         self._commit = GroupCommit(self._write_beside, thread=self._thread, gather=segments.gather)
@@ -97,7 +101,8 @@ class SegmentLog(Generic[Row]):
         if self._is_used:
             self._is_used = False
             try:
-                await self._thread.run(self._segments.close, ends=True)
+                closing = self._thread.run(self._segments.close, ends=True)
+                await (end_on_disk(closing, what=self._segments.kind) if self._is_left else closing)
             finally:
                 self._thread.rest()
 

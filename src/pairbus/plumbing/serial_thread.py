@@ -89,9 +89,9 @@ class SerialThread:
             self._pending -= 1
             self._wait = None
 
-    async def run(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """The same, and wait for it. What has been submitted is done though its caller is cancelled."""
-        return await asyncio.shield(asyncio.wrap_future(self.submit(fn, *args, **kwargs)))
+    def run(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
+        """The same, from an event loop. What has been submitted is done though its caller is cancelled."""
+        return asyncio.shield(asyncio.wrap_future(self.submit(fn, *args, **kwargs)))
 
     def rest(self) -> None:
         """Let the thread end when all that was submitted is done."""

@@ -2,9 +2,13 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
+
+#: How long the end of anything waits for a disk.
+DISK_LIMIT = 5.0
 
 
 async def wait_at_most(event: asyncio.Event, seconds: float | None) -> bool:
@@ -51,3 +55,20 @@ async def take_each(*steps: Callable[[], Awaitable[object]]) -> None:
             first = first or error
     if first is not None:
         raise first
+
+
+async def end_on_disk(work: asyncio.Future[Any], *, what: str) -> None:
+    """Wait for what a thread does last. If the disk hangs that is done when it answers, and nobody waits. The
+    limit is real time: whoever closes waits for it.
+    """
+    ends = time.monotonic() + DISK_LIMIT
+    work.add_done_callback(look_away)
+    try:
+        while not work.done() and (left := ends - time.monotonic()) > 0.0:
+            await asyncio.wait({work}, timeout=left)
+        if work.done():
+            work.result()
+        else:
+            log.warning("the disk does not answer: %s will be closed when it does", what)
+    finally:
+        work.cancel()

@@ -43,7 +43,7 @@ from pairbus.errors import PairbusError
 from pairbus.plumbing.group_commit import GroupCommit, WriteHere
 from pairbus.plumbing.kernel_sync import Ended, KernelSync
 from pairbus.plumbing.serial_thread import SerialThread
-from pairbus.plumbing.tasks import take_each
+from pairbus.plumbing.tasks import end_on_disk, take_each
 from pairbus.timers import Timers
 
 from .message import Message, message_id_of
@@ -252,11 +252,12 @@ class Spool:
 
     async def _save_lanes(self) -> None:
         self._is_closed = True
-        await asyncio.gather(*(lane.save() for lane, _ in self._lanes.values()))
+        saved = asyncio.gather(*(lane.save() for lane, _ in self._lanes.values()))
+        await end_on_disk(saved, what="the spool")
 
     async def _let_go(self) -> None:
         try:
-            await self.thread.run(self._close_stores)
+            await end_on_disk(self.thread.run(self._close_stores), what="the spool")
         finally:
             self._sync.leave_loop()
 

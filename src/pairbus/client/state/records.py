@@ -106,7 +106,7 @@ class SegmentRecords(SegmentLog[RedirectRecord]):
             is_chained=True,
             is_shipped=is_shipped,
         )
-        super().__init__(self._disk, is_synced=sync == "always")
+        super().__init__(self._disk, is_synced=sync == "always", is_left=True)
         self._has_adopted = self._is_full = False
 
     @property
