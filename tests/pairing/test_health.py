@@ -327,6 +327,17 @@ def test_another_answer_does_not_end_the_wait_that_throttling_asked_for(outcome:
     assert deadline >= 110 + 1
 
 
+def test_a_failover_ends_the_wait_that_throttling_asked_for() -> None:
+    """With it the links begin anew, and rest no more."""
+    health = make(failover_interval=5)
+    health.begin("head", 100)
+    health.record("head", throttled(60), now=100, reason="busy")
+    health.force_over(101, "by hand")
+    health.mark_healthy(102)
+    health.begin("next", 103)
+    assert health.next_deadline == 103 + 5
+
+
 def test_throttling_counts_after_a_time_if_an_option_says_so() -> None:
     health = make(failover_interval=60, count_throttled_after=30)
     for begun in (100, 110, 120):

@@ -59,6 +59,7 @@ class Model:
 
     def fail_over(self) -> None:
         self.state = EntityState.FAILED_OVER
+        self.held = -1.0
         self.begun, self.failed, self.ping_results = {}, [], []
 
 

@@ -21,7 +21,7 @@ Theory of operation
    entity that goes on answering others. A refusal stops it like a success: an entity that is disabled, gone,
    full or not ours to use is not down, whatever became of the link to it, and the backlog would only hide
    what the caller has to see. Throttling holds the clock for those that wait, until the wait is over that the
-   service asked for, whatever it answers meanwhile: nobody sends before that.
+   service asked for, whatever it answers meanwhile: nobody sends before that, but after a failover.
 5. With a `failover_interval` of 0 only a failure fails over, since every attempt is without an answer at
    first; what bounds a silent peer is then the shell's deadline for one attempt, which ends in a failure.
 6. The first ping goes out with the failover, the next ones each `ping_primary_interval` after the start of
@@ -502,6 +502,7 @@ class EntityHealth:
             case HealthStep.ABANDON:
                 abandoned, self._attempts = tuple(self._attempts), {}
                 self._failing_since = self._unheard_since = None
+                self._counts_from = now  # links that rested begin anew
                 self._doubts_word |= self._is_back_by_word
                 self._is_back_by_word = self._is_asked_to_look = False
                 self._good_pings = 0
