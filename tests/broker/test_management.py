@@ -1,5 +1,6 @@
 """Requests to `$management` that not every client of the service makes, and the links to `$cbs`."""
 
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +10,7 @@ from pairbus import conditions, words
 from pairbus.amqp.events import LinkAttached
 from pairbus.amqp.message import Properties, encode_data, encode_properties, encode_value, scan
 from pairbus.amqp.performatives import Source, Target
-from pairbus.amqp.types import Int, Symbol, Timestamp
+from pairbus.amqp.types import Array, Int, Symbol, Timestamp
 from pairbus.broker.engine.settings import QueueSettings
 
 from .bus import Bus
@@ -107,6 +108,23 @@ def test_messages_of_a_session_are_deleted_in_batches(client: RawClient, bus_wit
     assert asked(node, "batch-delete-messages", wanted | {"session-id": "s"}) == (200, {"message-count": 2})
     assert asked(node, "batch-delete-messages", wanted)[0] == 400
     assert bus_without_client.namespace.message_count("lines") == 1
+
+
+@pytest.mark.parametrize("text", ["deadletter-reason", "deadletter-description"])
+def test_a_reason_that_finds_no_room_is_refused(
+    client: RawClient, bus_without_client: Bus, text: str
+) -> None:
+    sender, receiver = client.attach("orders", sends=True), client.attach("orders", sends=False)
+    client.send(sender, encode_data(b"x"))
+    token = uuid.UUID(bytes_le=client.receive(receiver).tag)
+    broker = bus_without_client.broker
+    queue = broker._hosts["contoso"].engine.get_queue("orders")
+    broker.call(lambda: setattr(queue.space, "limit", queue.size_bytes + 1000))
+    node = Requests(client, "orders/$management")
+    settled = {"disposition-status": "suspended", "lock-tokens": Array([token], uuid.UUID)}
+    assert asked(node, "update-disposition", settled | {text: "x" * 20_000})[0] == 403
+    assert asked(node, "update-disposition", settled | {text: "x" * 2_000})[0] == 200
+    assert bus_without_client.namespace.message_count("orders/$DeadLetterQueue") == 1
 
 
 def test_a_connection_has_one_sender_to_cbs(client: RawClient) -> None:

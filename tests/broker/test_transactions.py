@@ -34,7 +34,7 @@ from pairbus.amqp.performatives import (
 )
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Symbol
-from pairbus.broker import Broker, NamespaceHandle, QueueSettings
+from pairbus.broker import Broker, NamespaceHandle, OperationKind, QueueSettings
 from pairbus.broker.links import transactions
 from pairbus.clock import ManualClock
 from tests.waiting import wait_until
@@ -241,14 +241,27 @@ def test_messages_without_room_for_all_roll_all_back(client: Client, contoso: Na
 
 
 @pytest.mark.parametrize("is_in_transaction", [False, True])
+@pytest.mark.parametrize(
+    "large",
+    [
+        Modified(True, False, {Symbol("note"): "x" * 20_000}),
+        Rejected(AmqpError(conditions.DEAD_LETTER, "", {Symbol("note"): "x" * 20_000})),
+        Rejected(AmqpError(conditions.DEAD_LETTER, "", {Symbol("DeadLetterReason"): "x" * 20_000})),
+        Rejected(AmqpError(conditions.DEAD_LETTER, "", {Symbol("DeadLetterErrorDescription"): "x" * 20_000})),
+    ],
+    ids=["abandoned", "dead", "reason", "description"],
+)
 def test_properties_that_find_no_room_are_refused(
-    client: Client, broker: Broker, contoso: NamespaceHandle, is_in_transaction: bool
+    client: Client,
+    broker: Broker,
+    contoso: NamespaceHandle,
+    large: DeliveryOutcome,
+    is_in_transaction: bool,
 ) -> None:
     """One frame may write tens of kilobytes into each of a hundred thousand messages."""
     first, second = deliveries(client, client.attach("orders", sends=True), 2)
     queue = broker._hosts["contoso"].engine.get_queue("orders")
     broker.call(lambda: setattr(queue.space, "limit", queue.size_bytes + 1000))
-    large = Modified(True, False, {Symbol("note"): "x" * 20_000})
     if is_in_transaction:
         coordinator = client.coordinate()
         txn = client.declare(coordinator)
@@ -259,7 +272,9 @@ def test_properties_that_find_no_room_are_refused(
         second.link.settle(second.delivery_id, large, settled=False)
         client.flush()
         assert condition_of(client.await_event(Settled).state) == conditions.RESOURCE_LIMIT
-        # A reason always fits, however full the queue is: else nobody could empty it.
+        kind = OperationKind.ABANDON if isinstance(large, Modified) else OperationKind.DEAD_LETTER
+        assert contoso.count(kind) == 1  # as asked for
+        # A short reason always fits, however full the queue is: else nobody could empty it.
         reason = {Symbol("DeadLetterReason"): "malformed", Symbol("DeadLetterErrorDescription"): "x" * 4096}
         refused = Rejected(AmqpError(conditions.DEAD_LETTER, "", reason))
         first.link.settle(first.delivery_id, refused, settled=False)

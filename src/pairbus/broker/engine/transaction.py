@@ -13,7 +13,7 @@ from typing import Any
 
 from .breath import breathe
 from .errors import Refused, is_dead_already
-from .message import Incoming, StoredMessage, size_of
+from .message import Incoming, StoredMessage
 from .namespace import Namespace
 from .queue import MessageQueue
 
@@ -94,7 +94,7 @@ def _check_settling(step: NotedSettlement, now: float) -> None:
     if step.buries and step.queue.parent is not None:
         raise is_dead_already(step.queue.path)
     (message,) = check_locked(step.queue, [step.token], now)
+    step.queue.check_growth(step.size)
     if properties := step.properties():
-        step.queue.check_growth(size_of(properties))
         copy = message.copy(message.sequence_number)
         copy.change_application_properties(properties, is_bounded=True)

@@ -239,7 +239,8 @@ class ManagementNode:
         for _ in tokens:
             self.count(kind, 0)  # as asked for, also if it is refused
         check_locked(queue, tokens, now)
-        queue.check_growth(size_of(_changes(body)), count=len(tokens))
+        if kind is not OperationKind.COMPLETE:
+            queue.check_growth(size_of(_written(body)), count=len(tokens))
         for token in tokens:
             self._dispose(queue, token, kind, body, now)
             breathe()
@@ -394,6 +395,12 @@ def _changes(body: Body) -> dict[str, Any] | None:
     if not body.get("properties-to-modify"):
         return None
     return {str(key): value for key, value in _field(body, "properties-to-modify", dict).items()}
+
+
+def _written(body: Body) -> dict[str, Any]:
+    """All that a settlement writes into each of its messages."""
+    texts = {name: _optional_text(body, name) for name in ("deadletter-reason", "deadletter-description")}
+    return (_changes(body) or {}) | texts
 
 
 def _items(body: Body, name: str) -> list[Any]:

@@ -251,7 +251,7 @@ class SendingEndpoint(LinkEndpoint):
             self.peer.at_length(event, lambda: self._note_all(event, state), lambda _: weigh(state.txn_id))
             return
         forwards = self.queue.settings.forward_dead_lettered_messages_to is not None
-        changes = len(_properties(event.state) or ())
+        changes = len(_written(event.state) or ())
         if (
             forwards
             or len(event.delivery_ids) * (1 + changes) > _FEW_SETTLED
@@ -267,15 +267,14 @@ class SendingEndpoint(LinkEndpoint):
         return sum(delivery.message.size for delivery in found if delivery is not None)
 
     def _settle_all(self, event: Settled) -> None:
-        now, growth = self._host.now(), size_of(_properties(event.state))
+        now, growth = self._host.now(), size_of(_written(event.state))
         self._have_at_hand(event.delivery_ids)
         for delivery_id in event.delivery_ids:
             breathe()
             if (token := self._take_token(delivery_id)) is None:
                 continue
             try:
-                self.queue.check_growth(growth)
-                echo = self._apply(token, event.state, now)
+                echo = self._apply(token, event.state, now, growth=growth)
             except Refused as refused:
                 echo = _refusal(refused)
             if not event.settled:
@@ -384,29 +383,37 @@ class SendingEndpoint(LinkEndpoint):
             self._count(OperationKind.EMPTY_RECEIVE)
         self._granted = False
 
-    def _apply(self, token: uuid.UUID, state: Any, now: float) -> DeliveryOutcome:
+    def _apply(self, token: uuid.UUID, state: Any, now: float, *, growth: int = 0) -> DeliveryOutcome:
         """Settle a delivery; it is counted as asked for, also if it is refused. What to echo."""
+        self._count(_kind(state))
+        self.queue.check_growth(growth)
         match state:
             case Accepted():
-                self._count(OperationKind.COMPLETE)
                 self.queue.complete(token, now)
             case Rejected():
-                self._count(OperationKind.DEAD_LETTER)
                 reason, description, changes = _dead_letter_info(state.error)
                 self.queue.dead_letter(token, now, reason=reason, description=description, properties=changes)
             case Modified() if state.undeliverable_here:
-                self._count(OperationKind.DEFER)
                 self.queue.defer(token, now, properties=_changes(state.message_annotations))
             case Modified():
-                self._count(OperationKind.ABANDON)
                 self.queue.abandon(token, now, properties=_changes(state.message_annotations))
             case _:
-                self._count(OperationKind.RELEASE)
                 self.queue.release(token, now)
         return _echo(state)
 
     def _count(self, kind: OperationKind) -> None:
         self._host.counters.count(self.path, self.peer.name, kind=kind)
+
+
+def _kind(state: Any) -> OperationKind:
+    match state:
+        case Accepted():
+            return OperationKind.COMPLETE
+        case Rejected():
+            return OperationKind.DEAD_LETTER
+        case Modified():
+            return OperationKind.DEFER if state.undeliverable_here else OperationKind.ABANDON
+    return OperationKind.RELEASE
 
 
 def _echo(state: Any) -> DeliveryOutcome:
@@ -422,10 +429,15 @@ def _refusal(refused: Refused) -> Rejected:
     return Rejected(AmqpError(refused.condition, refused.description, {}))
 
 
-def _properties(outcome: DeliveryState | None) -> dict[str, Any] | None:
-    """How a settlement changes the properties of its message."""
+def _properties(outcome: DeliveryOutcome) -> dict[str, Any] | None:
+    """How a settlement changes the properties of its message, a reason apart."""
+    return _dead_letter_info(outcome.error)[2] if isinstance(outcome, Rejected) else _written(outcome)
+
+
+def _written(outcome: DeliveryState | None) -> dict[str, Any] | None:
+    """All that a settlement writes into each of its messages."""
     if isinstance(outcome, Rejected):
-        return _dead_letter_info(outcome.error)[2]
+        return _changes(outcome.error.info) if outcome.error is not None else None
     return _changes(outcome.message_annotations) if isinstance(outcome, Modified) else None
 
 
