@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -28,10 +29,12 @@ from pairbus.broker import Broker, strand
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.decisions import Decisions
 from pairbus.broker.engine.breath import breathe
+from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.errors import StoreError
 from pairbus.broker.handle import NamespaceHandle
 from pairbus.broker.host import NamespaceHost
+from pairbus.broker.links.pace import MOST_IN_RUN
 from pairbus.broker.links.receiving_endpoint import BATCH_FORMAT
 from pairbus.broker.strand import Strand
 from pairbus.clock import ManualClock
@@ -397,6 +400,45 @@ def test_who_has_gone_is_answered_no_requests(broker: Broker, monkeypatch: pytes
         assert isinstance(client.await_event(Settled).state, Accepted)
         wait_until(lambda: not peer.endpoints)
     assert busy.count(OperationKind.MANAGEMENT) == 0
+
+
+def test_the_last_words_of_a_line_take_no_more_than_their_share(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or many clients that go at once would stop all namespaces, until the last of them is heard out."""
+    held, busy, host = Held(monkeypatch, broker), broker["busy"], broker._hosts["busy"]
+    passed, runs, many = 0, list[int](), 10 * MOST_IN_RUN
+
+    def pass_by() -> None:
+        nonlocal passed
+        passed += 1
+        if host.loop is not None:
+            host.loop.call_soon(pass_by)
+
+    def note(engine: Namespace, *arguments: Any) -> bool:
+        runs.append(passed)
+        return send_run(engine, *arguments)
+
+    send_run = Namespace.send_run
+    with connect(busy) as second, connect(busy) as client:
+        second.send(link := second.attach("orders", sends=True), encode_data(b"x"))
+        (peer,) = (one for one in host.peers if one.endpoints)
+        begin_batch(client, "orders")
+        wait_until(lambda: held.stands)
+        monkeypatch.setattr("pairbus.broker.links.peer.MEMBER_SLICE", 0.0)
+        for _ in range(many):
+            link.send(encode_data(b"x"), tag=b"t", settled=True)
+        second.flush()
+        wait_until(lambda: peer._is_waiting)
+        second.socket.close()
+        wait_until(lambda: peer not in host.peers)
+        monkeypatch.setattr(Namespace, "send_run", note)
+        broker.call(pass_by)
+        held.goes_on = True
+        wait_until(lambda: not peer.endpoints)
+    assert counts(busy, "orders") == [MANY["orders"] + 1 + many]
+    assert len(runs) >= 10
+    assert len(set(runs)) >= len(runs) // 2
 
 
 def test_a_heartbeat_meanwhile_lets_nothing_else_be_done(

@@ -28,6 +28,7 @@ from tests.broker.test_wrong_requests import Requests
 from tests.engine.samples import START, application_properties, body_of, message, namespace
 from tests.store.files import load, store_path, write
 from tests.store.test_neighbours import SlowStore, client_of, receive, send, until_it_stands
+from tests.waiting import wait_until
 
 MANY = 600
 
@@ -118,6 +119,27 @@ async def test_sessions_are_received_from_the_disk(broker: Broker) -> None:
                     assert batch_found
                     found += [str(each) for each in batch_found]
                 assert found == [f"{name}{number}" for number in range(10)]
+
+
+def test_who_goes_while_its_words_wait_for_the_disk_is_heard_all_the_same(broker: Broker) -> None:
+    """As when a message is dead-lettered, and the line is lost at once."""
+    store, host = SlowReads.made["slow"], broker._hosts["slow"]
+    with RawClient.of_owner(broker["slow"]) as other, RawClient.of_owner(broker["slow"]) as client:
+        sender = other.attach("orders", sends=True)
+        other.send(sender, encode_data(b"one"))
+        found = client.receive(client.attach("orders", sends=False))
+        other.send(sender, encode_data(b"with it goes what was kept"))
+        assert at_hand(broker) == 1
+        peer = max(host.peers, key=lambda one: int(one.name))
+        with store.standing():
+            found.link.settle(found.delivery_id, Modified(True, True), settled=True)
+            client.flush()
+            wait_until(store.stands.is_set)
+            assert peer._transport is not None
+            broker.call(peer._transport.abort)
+            wait_until(lambda: peer not in host.peers)
+        wait_until(lambda: not peer.endpoints)
+    assert broker.call(lambda: host.engine.get_queue("orders").counts().deferred) == 1
 
 
 async def test_a_read_stops_nobody_else(broker: Broker) -> None:

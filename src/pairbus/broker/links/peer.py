@@ -142,6 +142,8 @@ class Peer(Carried):
         if self._is_waiting:
             return
         self._is_busy = False
+        if self._transport is None:
+            self.host.decisions.when_free(self._let_go)
         if self._transport is None or not self._hears:
             return
         if self.is_full:
@@ -309,17 +311,17 @@ class Peer(Carried):
 
     def _let_go(self) -> None:
         """What was read of a member before its line was lost counts, though the answers go nowhere."""
+        is_heard_out = not (self.machine.trusted and self._hears and self._has_more)
         try:
-            while self.machine.trusted and self._hears and self._has_more:
-                if self._is_waiting or self.is_full or self.host.is_loading:
-                    break
-                self._read_and_do(time.monotonic(), math.inf)
+            if is_heard_out or self.is_full or self.host.is_loading:
+                self._closing = True
+                self._todo.clear()
+                self._drop_endpoints()
+            elif not self._is_waiting:  # else `work` comes when that is over
+                now = time.monotonic()
+                self._read_and_do(now, now + MEMBER_SLICE)
                 self.host.touch(self)
-                if self.host.decisions.are_made:  # the rest, and the end, come after that
-                    self.host.decisions.when_free(self._let_go)
-                    return
-            self._todo.clear()
-            self._drop_endpoints()
+                asyncio.get_running_loop().call_soon(self.work)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
             self.host.refuse_turn(error)
 
