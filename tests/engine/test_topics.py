@@ -198,6 +198,8 @@ def test_a_topic_is_only_sent_to_and_a_subscription_only_received_from() -> None
     ("rule", "is_wide"),
     [
         (Rule("long", SqlFilter(" OR ".join(["n = 1"] * 80))), True),
+        (Rule("many", CorrelationFilter(properties=dict.fromkeys(map(str, range(16)), 1))), True),
+        (Rule("few", CorrelationFilter(properties=dict.fromkeys(map(str, range(15)), 1))), False),
         (Rule("plain", SqlFilter("n > 3")), False),
         (Rule("pattern", SqlFilter("name like p")), True),
         (Rule("changes", SqlFilter("n > 3"), SqlAction("SET n = 0")), True),

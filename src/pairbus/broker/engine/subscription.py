@@ -7,7 +7,7 @@ matching rule with an action makes a copy of its own, changed by the action.
 from .breath import breathe
 from .context import Context, Space
 from .errors import EntityMissing, already_exists, not_allowed
-from .filters import SqlFilter, TrueFilter
+from .filters import CorrelationFilter, Filter, TrueFilter
 from .message import Incoming, StoredMessage, View
 from .names import SEGMENT
 from .queue import MessageQueue
@@ -16,8 +16,9 @@ from .settings import SubscriptionSettings
 
 #: Rules, or subscriptions, that a message has soon gone through.
 FEW = 8
-# Characters of SQL that a message has soon gone through, a hundredth of a millisecond.
-_SHORT = 512
+# Characters of SQL that a message has soon gone through, a hundredth of a millisecond; how many of them take
+# as long as a property that a filter compares.
+_SHORT, _PROPERTY = 512, 32
 
 
 def subscription_path(topic: str, name: str) -> str:
@@ -112,8 +113,15 @@ class Subscription(MessageQueue):
 
     def _review(self) -> None:
         rules = list(self._rules.values())
-        texts = [rule.filter.expression for rule in rules if isinstance(rule.filter, SqlFilter)]
-        self._is_thorough = any(rule.is_thorough for rule in rules) or sum(map(len, texts)) > _SHORT
+        lengths = [_length(rule.filter) for rule in rules]
+        self._is_thorough = any(rule.is_thorough for rule in rules) or sum(lengths) > _SHORT
         self._takes_all = (
             len(rules) == 1 and isinstance(rules[0].filter, TrueFilter) and rules[0].action is None
         )
+
+
+def _length(given: Filter) -> int:
+    """Characters of SQL that take as long with a message."""
+    if isinstance(given, CorrelationFilter):
+        return _PROPERTY * len(given.properties)
+    return len(given.expression)
