@@ -15,12 +15,13 @@ from pairbus.amqp.message import encode_data, encode_value
 from pairbus.amqp.performatives import Modified
 from pairbus.amqp.types import Array, UInt
 from pairbus.broker import Broker
-from pairbus.broker.contents import MOST_KEPT, MOST_NEEDED, Contents, NotAtHand
+from pairbus.broker.contents import MOST_KEPT, MOST_NEEDED, OVERHEAD, Contents, NotAtHand
 from pairbus.broker.engine.message import Content, StoredMessage
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.flights import Flight, StoreThread
+from pairbus.broker.links.sending_endpoint import SendingEndpoint
 from pairbus.broker.store.salvage import salvage_store
 from pairbus.broker.store.sqlite import SqliteStore
 from tests.broker.raw import RawClient
@@ -140,6 +141,34 @@ def test_who_goes_while_its_words_wait_for_the_disk_is_heard_all_the_same(broker
             wait_until(lambda: peer not in host.peers)
         wait_until(lambda: not peer.endpoints)
     assert broker.call(lambda: host.engine.get_queue("orders").counts().deferred) == 1
+
+
+def test_small_messages_that_are_settled_together_fit_into_a_generation(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else some would be let go for the others, over and over: what each takes beside its bytes counts."""
+    monkeypatch.setattr("pairbus.broker.links.sending_endpoint.MOST_NEEDED", 3 * OVERHEAD)
+    settled = list[int]()
+    settle = SendingEndpoint.on_settled
+
+    def note(endpoint: SendingEndpoint, event: Settled) -> None:
+        settled.append(len(event.delivery_ids))
+        settle(endpoint, event)
+
+    monkeypatch.setattr(SendingEndpoint, "on_settled", note)
+    with RawClient.of_owner(broker["slow"]) as client:
+        sender, receiver = client.attach("orders", sends=True), client.attach("orders", sends=False)
+        for _ in range(5):
+            client.send(sender, encode_data(b"x"))
+        receiver.flow(5)
+        client.flush()
+        first, *_, last = [client.await_event(TransferReceived).delivery_id for _ in range(5)]
+        receiver.settle_range(first, last, Modified(True, False), settled=False)
+        client.flush()
+        left = 5
+        while left:
+            left -= len(client.await_event(Settled).delivery_ids)
+    assert max(settled) == 2
 
 
 async def test_a_read_stops_nobody_else(broker: Broker) -> None:
@@ -403,7 +432,7 @@ def test_no_request_needs_more_than_is_kept(broker: Broker) -> None:
         client.flush()
         found = [client.await_event(TransferReceived) for _ in range(5)]
         client.send(sender, encode_data(b"with it goes what was kept"))
-        # All at once: they are settled two by two.
+        # All at once: they are settled one by one.
         first, last = found[0].delivery_id, found[-1].delivery_id
         receiver.settle_range(first, last, Modified(True, True, None), settled=False)
         client.flush()

@@ -36,8 +36,8 @@ from .store.store import Store
 
 #: Bytes of contents that are kept for a namespace, and those that one request may need.
 MOST_KEPT, MOST_NEEDED = 64 << 20, 32 << 20
-# What a content takes beside the bytes that its message counts: objects, and what they are held by.
-_OVERHEAD = 700
+#: What a content takes beside the bytes that its message counts: objects, and what they are held by.
+OVERHEAD = 700
 _Kept = tuple[StoredMessage, Content]
 # A message whose content is asked for, and what it had instead then.
 _Asked = tuple[StoredMessage, Content | ContentSource]
@@ -154,7 +154,7 @@ class Contents:
 
     def _keep(self, source: ContentSource, kept: list[_Kept]) -> None:
         self._young.append((source, kept))
-        self._young_size += sum([message.size for message, _ in kept]) + len(kept) * _OVERHEAD
+        self._young_size += sum([message.size for message, _ in kept]) + len(kept) * OVERHEAD
 
     def _turn_over(self) -> None:
         if self._young_size < self._half:

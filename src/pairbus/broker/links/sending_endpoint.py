@@ -34,7 +34,7 @@ from pairbus.amqp.performatives import (
     Rejected,
     TransactionalState,
 )
-from pairbus.broker.contents import MOST_NEEDED, check_at_hand
+from pairbus.broker.contents import MOST_NEEDED, OVERHEAD, check_at_hand
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.breath import breathe
 from pairbus.broker.engine.errors import Refused
@@ -212,7 +212,7 @@ class SendingEndpoint(LinkEndpoint):
         size, ids = 0, event.delivery_ids
         for at, delivery_id in enumerate(ids):
             delivery = self._unsettled.get(delivery_id)
-            size += 0 if delivery is None else delivery.message.size
+            size += 0 if delivery is None else delivery.message.size + OVERHEAD
             if at and size > MOST_NEEDED:
                 event.delivery_ids = ids[:at]
                 return ids[at:]
