@@ -25,8 +25,9 @@ from wsproto.events import (
 
 from pairbus.amqp.connection import Connection
 from pairbus.amqp.events import LinkAttached, Opened, Settled
+from pairbus.amqp.frames import encode_frame
 from pairbus.amqp.message import encode_data
-from pairbus.amqp.performatives import Source, Target
+from pairbus.amqp.performatives import Close, Source, Target
 from pairbus.amqp.sasl import SaslClient
 from pairbus.broker import Broker, ConnectionLimits
 from pairbus.broker.websocket import MOST_READ
@@ -284,6 +285,21 @@ def test_what_comes_with_a_goodbye_is_heard(bus: Bus) -> None:
         with pytest.raises(ConnectionError):
             websocket.read_to_its_end()
     assert bus.namespace.message_count("orders") == 2
+
+
+@pytest.mark.usefixtures("noisy")
+def test_who_answers_our_goodbye_with_all_of_its_own_is_told_one(bus: Bus) -> None:
+    """That of AMQP, for which we wait, and with it that of WebSocket."""
+    with line(bus.namespace.port) as websocket:
+        websocket.accepted()
+        client = Client(websocket, plain(bus))
+        client.exchange()
+        websocket.write(websocket.protocol.send(BytesMessage(bytes(8))))
+        while not (isinstance(said := websocket.next(), BytesMessage) and b"\x00S\x18" in bytes(said.data)):
+            pass  # until it is told of its end
+        last = websocket.protocol.send(BytesMessage(encode_frame(0, Close())))
+        websocket.write(last + websocket.protocol.send(CloseConnection(1000)))
+        assert isinstance(websocket.next(), CloseConnection)
 
 
 def test_text_is_no_amqp(bus: Bus) -> None:

@@ -89,7 +89,7 @@ class WebSocketTransport(asyncio.Transport):
     def close(self) -> None:
         """Say goodbye in the words of WebSocket too."""
         if not self._line.is_closing():
-            if self._protocol.state is ConnectionState.OPEN:
+            if self._protocol.state in _MAY_CLOSE:
                 self._line.write(self._protocol.send(_CLOSE))
             self._line.close()
 
