@@ -297,6 +297,23 @@ def test_a_line_that_fails_meanwhile_lets_nobody_be_heard(
 
 
 @pytest.mark.usefixtures("noisy")
+def test_a_silent_line_takes_the_bytes_of_one_that_was_not_read_for_a_while(
+    crowd: Crowd, bus_without_client: Bus
+) -> None:
+    peer = crowd.senders[0].peer
+
+    def act() -> None:
+        peer._go_on_later()
+        bus_without_client.namespace.faults.set("silence")
+
+    crowd._broker.call(act)
+    assert isinstance(peer._transport, asyncio.ReadTransport)
+    wait_until(peer._transport.is_reading)
+    crowd.senders[0].client.socket.close()
+    wait_until(lambda: peer not in crowd.host.peers)
+
+
+@pytest.mark.usefixtures("noisy")
 def test_who_was_read_before_a_black_hole_is_heard_after_it(crowd: Crowd, bus_without_client: Bus) -> None:
     faults = bus_without_client.namespace.faults
     crowd.read_all(then=lambda: faults.set("blackhole"))

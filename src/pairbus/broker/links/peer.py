@@ -145,6 +145,7 @@ class Peer(Carried):
         if self._transport is None:
             self.host.decisions.when_free(self._let_go)
         if self._transport is None or not self._hears:
+            self._adjust_reading()
             return
         if self.is_full:
             self._go_on_later()
@@ -318,8 +319,7 @@ class Peer(Carried):
                 self._todo.clear()
                 self._drop_endpoints()
             elif not self._is_waiting:  # else `work` comes when that is over
-                now = time.monotonic()
-                self._read_and_do(now, now + MEMBER_SLICE)
+                self._read_and_do(now := time.monotonic(), now + MEMBER_SLICE)
                 self.host.touch(self)
                 asyncio.get_running_loop().call_soon(self.work)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
