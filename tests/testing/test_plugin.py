@@ -154,8 +154,10 @@ def test_all_that_is_marked(pairbus_namespace, pairbus_client):
 
 def test_what_markers_declare_is_added_up_whatever_forwards_where(project: Path) -> None:
     (project / "test_added_up.py").write_text(ADDED_UP, encoding="utf-8")
-    for name in ("first", "second"):
-        (project / f"{name}.toml").write_text(f"[queues.{name}]\n", encoding="utf-8")
+    # The markers name the topic for its subscriptions alone.
+    topic = "[topics.events]\nrequires_duplicate_detection = true\n"
+    for name, text in (("first", topic), ("second", "")):
+        (project / f"{name}.toml").write_text(f"{text}[queues.{name}]\n", encoding="utf-8")
     done = run_pytest(project)
     assert "1 passed" in done.stdout, done.stdout
 

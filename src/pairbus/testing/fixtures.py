@@ -18,6 +18,7 @@ from pairbus.broker import Broker, NamespaceHandle, QueueSettings, SubscriptionS
 from pairbus.broker.admin.duration import parse_duration
 from pairbus.broker.entities.applying import declare_entities
 from pairbus.broker.entities.declaration import DeclaredEntities, DeclaredSubscription, DeclaredTopic
+from pairbus.broker.entities.files import EntityFiles
 from pairbus.clock import ManualClock
 
 from .timers import ManualTimers, SteeredClock
@@ -145,8 +146,9 @@ def _started(node: Any, options: Mapping[str, Any], *, clock: SteeredClock | Non
             f"the marker pairbus: {error}; besides it takes {', '.join(_ENTITIES)}"
         ) from None
     with broker:
+        of_files = EntityFiles([Path(path) for path in files])
         for name in broker:
-            _declare(broker[name], declared)
+            _declare(broker[name], of_files.declared(name).together_with(declared))
         if clock is not None:
             clock.follow(broker)
         yield broker
