@@ -187,16 +187,22 @@ def test_a_brief_of_which_a_part_is_gone_or_damaged_is_none(
 
 
 @pytest.mark.parametrize("name", ["_sums-00000", "_told-00000"])
-def test_a_brief_of_which_a_bit_was_changed_is_none_or_says_the_same(name: str, tmp_path: Path) -> None:
+def test_a_brief_of_which_a_bit_was_changed_is_none(name: str, tmp_path: Path) -> None:
+    """Wherever it is: Parquet has checksums of its pages, and none of what tells where those are."""
     rows = [
         parse_row({**OPERATION, "id": f"w:{n}", "minute": int(NOW) // 60 * 60, "count": n}) for n in (1, 2)
     ]
     write_brief(brief_of(table_of([*rows, None]), now=NOW), tmp_path, part=0)
-    whole, file = (read_sums(tmp_path), read_marks(tmp_path)), tmp_path / name
+    file = tmp_path / name
     data = file.read_bytes()
     for place in range(0, len(data), 7):
         file.write_bytes(data[:place] + bytes([data[place] ^ 16]) + data[place + 1 :])
-        assert not has_brief(tmp_path) or (read_sums(tmp_path), read_marks(tmp_path)) == whole
+        assert not has_brief(tmp_path), place
+    for cut in (b"", data[:-1], data + b"0"):
+        file.write_bytes(cut)
+        assert not has_brief(tmp_path), len(cut)
+    file.write_bytes(data)
+    assert has_brief(tmp_path)
 
 
 def test_sums_that_cannot_be_true_are_refused_and_do_not_wrap_around() -> None:

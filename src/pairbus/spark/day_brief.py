@@ -10,6 +10,7 @@
 5. Of rows that their writer has numbered it is kept which numbers there are (`ROWS`), so that a report can
    tell what is missing, and whether a row is there twice.
 6. Briefs of parts of a day add up to that of the day.
+7. A brief is a table and behind it the seal of that: a bit that has changed anywhere makes it none.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from pairbus.errors import PairbusError
 from pairbus.ledger.columns import columns_of
 from pairbus.ledger.operations import EARLIEST, KIND, OutageMark, WriterMark, is_dated, latest_at
 from pairbus.ledger.row_runs import RowRun, join_runs
-from pairbus.plumbing.files import files_in
+from pairbus.ledger.seal import seal_of, seal_of_file
+from pairbus.plumbing.files import files_in, read_file
 from pairbus.stages import Stage
 from pairbus.stores.parquet_files import can_read, find_repeated
 
@@ -71,6 +73,7 @@ _MOST_BRIEFS = 32
 _DIRECTORY = re.compile(rf"{KIND}-(\d{{4}}-\d\d-\d\d)-(\d{{6}})\.parquet")
 # Spark, Arrow and others pass over such names, and so does whoever looks for *.parquet.
 _SUMS_FILE, _MARKS_FILE = "_sums", "_told"
+_SEAL = 64
 # How a writer writes the number of a row; and what is more than any of them.
 _DIGITS = 9
 _APART = 2 * 10**_DIGITS
@@ -158,7 +161,9 @@ def write_brief(brief: Brief, directory: Path, *, part: int) -> None:
     """Put a brief beside the rows that it is of."""
     for name, table in ((_SUMS_FILE, brief.sums), (_MARKS_FILE, brief.marks)):
         draft = directory / f".part-{part:05d}-{secrets.token_hex(4)}"
-        parquet.write_table(table, draft, write_page_checksum=True)
+        parquet.write_table(table, draft)
+        with draft.open("ab") as file:
+            file.write(seal_of_file(draft).encode())
         draft.replace(directory / f"{name}-{part:05d}")
 
 
@@ -179,7 +184,7 @@ def has_brief(directory: Path) -> bool:
     rows = {file.stem.rpartition("-")[2] for file in files_in(directory, "part-?????.parquet")}
     if not parts or parts != told or not rows <= set(parts):
         return False
-    return all(can_read(file, SUMS) for file in sums) and all(can_read(file, MARKS) for file in marks)
+    return all(seal_of(data[:-_SEAL]).encode() == data[-_SEAL:] for data in map(read_file, (*sums, *marks)))
 
 
 def refuse_damaged(directory: Path) -> None:
@@ -225,9 +230,11 @@ def brief_directory(directory: Path, *, now: float) -> Brief:
 
 
 def _read(files: Iterable[Path], schema: pa.Schema) -> pa.Table:
-    return pa.concat_tables(
-        [parquet.ParquetFile(file).read().cast(schema) for file in sorted(files)] or [schema.empty_table()]
-    )
+    found = [schema.empty_table()]
+    for file in sorted(files):
+        rows = parquet.ParquetFile(pa.BufferReader(file.read_bytes()[:-_SEAL])).read()
+        found.append(rows.cast(schema))
+    return pa.concat_tables(found)
 
 
 def begin_of(moments: pa.ChunkedArray, step: int) -> pa.ChunkedArray:
