@@ -1,12 +1,16 @@
 """When something is wrong with a path: the others go on, nothing spins, each message ends where it should."""
 
 import asyncio
+import errno
 import time
+from collections.abc import Sequence
 
 import pytest
 
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings
+from pairbus.ledger.receipts import MemoryReceipts, Receipt
+from pairbus.pump.intake import NumberGap
 from tests.waiting import eventually
 
 from .bench import Bench, SettableClock, envelope
@@ -114,6 +118,36 @@ async def test_who_is_stopped_completes_what_was_moved_and_lies_put_aside(bench:
     bench.primary.faults.clear()
     assert (await bench.drain([queue])).moved == 0
     assert sorted(bench.ids("orders")) == names
+
+
+class StuckReceipts(MemoryReceipts):
+    """A disk that says nothing, and then that it is full."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_full = asyncio.Event()
+
+    async def append(self, rows: Sequence[Receipt]) -> None:
+        await self.is_full.wait()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+async def test_who_has_no_receipt_for_what_lies_put_aside_completes_none_of_it(bench: Bench) -> None:
+    """Its locks have ended, and it was found put aside, while the disk took its time."""
+    (queue,) = bench.create("orders")
+    names = await put_aside_by_three(bench, queue, 20)
+    bench.receipts = receipts = StuckReceipts()
+    pump = bench.pump([queue], drain=False)
+    with bench.short_locks(queue):
+        running = asyncio.create_task(pump.run())
+        await eventually(lambda: len(bench.ids("orders")) == len(names))
+        await eventually(lambda: bench.locked(queue) == 0)
+    (one,) = pump._pumps
+    await one._intake.look_through(one._source, NumberGap())
+    receipts.is_full.set()
+    with pytest.raises(OSError, match="No space"):
+        await running
+    assert sorted(bench.ids(queue, on=bench.secondary)) == names
 
 
 async def test_what_a_dead_pump_had_is_in_doubt_though_its_time_is_over(bench: Bench) -> None:

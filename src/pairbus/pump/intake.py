@@ -250,8 +250,10 @@ class Intake:
         self._known, self._is_looked_through, self._past, self._came = 0, False, 0, 0
 
     async def settle_rest(self, queue: str, source: BacklogSource) -> None:
-        """Complete what was moved and still lies put aside: the next pump would send it again."""
-        left = sorted(filter(self._lanes.knows, self.unsettled))
+        """Complete what was moved and still lies put aside: the next pump would send it again. What has no
+        receipt, since the disk is full, is not completed; then it is to be sent again.
+        """
+        left = sorted(filter(self._lanes.knows, self.unsettled - self.unrecorded.keys()))
         if not left:
             return
         try:
