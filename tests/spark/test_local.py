@@ -373,7 +373,7 @@ def test_pumps_end_before_a_lease_that_cannot_be_renewed_and_go_on_when_it_is_ba
 def test_a_drain_whose_lease_does_not_come_back_ends(
     shop: Bus, pair: PumpPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pairbus.spark.syphon.ONCE_PATIENCE", SOME_PATIENCE)
+    monkeypatch.setattr("pairbus.spark.standstill.ONCE_PATIENCE", SOME_PATIENCE)
     shop.make_lease(lock=5.0)
     fill(shop, 2000)
     syphon = Syphon(None, pair, state=tmp_path, options=PumpOptions(max_rate=200))
@@ -390,7 +390,7 @@ def test_a_drain_whose_lease_does_not_come_back_ends(
 def test_a_drain_ends_though_somebody_keeps_messages_under_lock(
     shop: Bus, pair: PumpPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pairbus.spark.syphon._STANDSTILL", SOME_PATIENCE)
+    monkeypatch.setattr("pairbus.spark.standstill._LONGEST", SOME_PATIENCE)
     fill(shop, 20)
     shop.shorten_locks(300.0)  # as who renews it without an end
     held = shop.hold(shop.backlog[3], 2)

@@ -33,7 +33,6 @@ from pairbus.lease.view import Holder
 from pairbus.ledger.ledger_merge import merge_ledger
 from pairbus.ledger.retention import cut_for, trim
 from pairbus.plumbing.files import make_directory
-from pairbus.pump.headway import Headway
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import PumpPair
 from pairbus.stores.places import RecordPlace, StoreUri, parse_place
@@ -49,6 +48,7 @@ from .leash.tether import ControlFile
 from .local_engine import LocalEngine
 from .onlookers import Speed, StoreStatus, remove_status, write_status
 from .shard import ShardJob
+from .standstill import Standstill
 from .summary import ReceiptCounts, RunTally, SyphonSummary
 
 if TYPE_CHECKING:
@@ -66,8 +66,6 @@ _PREPARED_EVERY = 0.5
 _TOLD_BY_LEASH = {"order", "pumps", "resting", "trouble", "paths"}
 # So long no task may run before that is told: a busy cluster takes its time.
 _PUMPLESS = 30.0
-# Rule 5: a lock of five minutes is the longest that there is, and whoever has died keeps no other for longer.
-_STANDSTILL = 330.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,8 +155,7 @@ class Syphon:
         self._keep_days = keep_days
         self._begun = 0.0
         self._pumped_at = 0.0
-        self._headway = Headway()
-        self._most_waiting = 0
+        self._standstill = Standstill(self._options)
         self._vain: dict[str, str] = {}
         self._speed = Speed()
         self._leases: SyphonLeases | None = None
@@ -315,19 +312,8 @@ class Syphon:
 
     def _end_in_vain(self, progress: Progress, leases: SyphonLeases) -> None:
         """Rule 5."""
-        counts = progress.counts
-        # What is put aside for the first time is headway too, of a large backlog whose paths are down.
-        self._most_waiting = max(self._most_waiting, counts["waiting"])
-        handled = counts["moved"] + counts["dead_lettered"] + self._most_waiting
-        is_at_work = progress.pumps > 0 and progress.order == "run"
-        self._headway.note(handled, has_work=is_at_work, now=time.monotonic())
-        passed = self._headway.passed
-        limit = max(
-            _STANDSTILL if leases.are_ours else ONCE_PATIENCE, *(one.patience for one in self._options)
-        )
-        # At a rate that is low enough, minutes between two messages are no standstill.
-        rates = [rate for one in self._options for rate in (one.max_rate, one.credits) if rate]
-        if passed > limit + sum(4 / rate for rate in rates):
+        passed = self._standstill.note(progress, may_work=leases.are_ours, now=time.monotonic())
+        if passed is not None:
             why = progress.trouble or "nobody knows why"
             self._vain["the backlog"] = f"given up, since nothing was moved for {passed:.0f} s: {why}"
             self._leash.stop()
