@@ -73,6 +73,32 @@ def test_a_table_that_is_gone_is_told_for_ever(tmp_path: Path) -> None:
     assert (rows(tmp_path), gaps(tmp_path)) == (["2"], told)
 
 
+@pytest.mark.parametrize("deed", ["edit the anchor", "put an older table in its place"])
+@pytest.mark.parametrize("calls", range(6))
+def test_what_is_wrong_with_a_table_is_told_though_a_compaction_was_killed(
+    tmp_path: Path, deed: str, calls: int
+) -> None:
+    """Before the next table is there, which tells it, nothing else must seem to be well."""
+    anchor, older = tmp_path / f"{KIND}-table.json", tmp_path / "older"
+    keep(tmp_path, 1)
+    put_together(tmp_path)
+    shutil.copytree(tmp_path / f"{KIND}-000001.parquet", older)
+    keep(tmp_path, 2)
+    put_together(tmp_path)
+    if deed == "edit the anchor":
+        anchor.write_bytes(anchor.read_bytes().replace(b'"number":2', b'"number":3'))
+    else:
+        shutil.rmtree(tmp_path / f"{KIND}-000002.parquet")
+        older.rename(tmp_path / f"{KIND}-000001.parquet")
+    assert gaps(tmp_path)
+    keep(tmp_path, 3)
+    with killed_after(calls):
+        put_together(tmp_path)
+    assert gaps(tmp_path)
+    put_together(tmp_path)
+    assert gaps(tmp_path)
+
+
 @pytest.mark.parametrize("deed", ["remove", "edit"])
 def test_a_manifest_that_is_gone_or_edited_is_told_for_ever(tmp_path: Path, deed: str) -> None:
     keep(tmp_path, 1)

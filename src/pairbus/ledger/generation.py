@@ -339,7 +339,9 @@ def write_generation(
     )
     sealed = manifest.sealed()
     publish(draft / _MANIFEST, sealed.data, durable=False)  # the whole directory will be
-    last = TableAnchor(before.generation, before.seal) if before.seal else table.anchor
+    last = table.anchor
+    if before.seal and not table.is_damaged:  # else what is wrong would not show until the table is there
+        last = TableAnchor(before.generation, before.seal)
     _publish_anchor(directory, kind, last._replace(next=number, next_seal=sealed.seal))
     path = directory / name
     publish_directory(draft, path)
