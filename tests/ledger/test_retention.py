@@ -99,6 +99,25 @@ def test_what_is_missing_besides_is_still_told(tmp_path: Path) -> None:
     assert any("are gone" in gap for gap in audit(tmp_path).gaps)
 
 
+@pytest.mark.parametrize("stolen", [1, 2])
+def test_an_end_that_was_stolen_with_its_head_is_told_when_the_rest_is_removed(
+    tmp_path: Path, stolen: int
+) -> None:
+    """Before that its writer had ended, which a table must not say while it does not have all of it."""
+    writer = writer_in(tmp_path)
+    redirects(writer, 40, 30, 5)
+    writer.close(ends=True)
+    trim(tmp_path, before=NOW - 35 * DAY)
+    assert audit(tmp_path).gaps == []
+    for path in (*RecordFiles.list(tmp_path, REDIRECTS).closed[-stolen:], *tmp_path.glob("*.head")):
+        path.unlink()
+    told = f"the head of {writer.writer} is gone: nobody can tell whether all of its rows are there"
+    assert told in audit(tmp_path).gaps
+    for days in (20, 3):
+        trim(tmp_path, before=NOW - days * DAY)
+        assert (left(tmp_path), audit(tmp_path).gaps) == ([], [told])
+
+
 def test_nothing_beyond_damage_or_a_younger_row_goes(tmp_path: Path) -> None:
     damaged, mixed = writer_in(tmp_path), writer_in(tmp_path)
     redirects(damaged, 40)

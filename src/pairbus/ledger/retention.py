@@ -151,7 +151,8 @@ class _Chains:
             told, cover = own.get(writer), self._known.get(writer)
             if cover is not None and cover.commits >= number:
                 continue
-            is_open = told.is_open if told is not None else cover is None or cover.is_open
+            # Who may have more is missed, if that and the head are gone.
+            is_open = told is None or told.is_open or told.commits > number
             found[writer] = ChainCover(number, hashed, is_open)
         return found
 
