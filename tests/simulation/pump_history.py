@@ -289,7 +289,8 @@ class PumpHistory(SimulatedHistory):
         return [
             message.id
             for (name, number), message in self.numbers.items()
-            if self._is_there(name, number) and not (but_denied and message.path == DENIED)
+            if self._is_there(name, number)
+            and not (but_denied and message.path == DENIED and not message.is_malformed)
         ]
 
     def _left_in_words(self) -> str:
