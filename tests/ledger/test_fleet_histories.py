@@ -8,6 +8,7 @@ import os
 import random
 import secrets
 import shutil
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from pairbus.ledger import plain_compaction, store_files
 from pairbus.stores import object_store
 
 from .fleet_histories import START, FaultyStore, FleetHistory, FleetVerdict, judge_fleet, nothing, read_tree
-from .histories import Copy
+from .histories import Copy, killed_after
 from .test_histories import HISTORIES, change
 
 # These take longer than those of one directory.
@@ -136,7 +137,7 @@ def mutate(history: FleetHistory, whole: FleetVerdict, chance: random.Random, se
         (waiting if stolen in waiting else dead).remove(stolen)
     for is_later in (False, True):
         if is_later:
-            try_keeping(history)
+            try_keeping(history, chance)
             kept = try_judge(history, history.waiting, history.dead)
             # Who is silent may turn out to have ended.
             was_wrong = told is not None and any(not gap.startswith("host ") for gap in told.gaps)
@@ -151,10 +152,11 @@ def mutate(history: FleetHistory, whole: FleetVerdict, chance: random.Random, se
     return True
 
 
-def try_keeping(history: FleetHistory) -> None:
-    """What is damaged may be refused, which changes nothing."""
-    with suppress(PairbusError, pa.ArrowInvalid):
-        history.keep_house()
+def try_keeping(history: FleetHistory, chance: random.Random) -> None:
+    """By some who are killed, and one who is not. What is damaged may be refused, which changes nothing."""
+    for calls in (chance.randrange(14), chance.randrange(14), sys.maxsize):
+        with killed_after(calls), suppress(PairbusError, pa.ArrowInvalid):
+            history.keep_house()
 
 
 CHANGES = ("edit", "insert", "cut", "drop a line", "repeat a line", "append a line")
