@@ -351,7 +351,7 @@ def client(name: str, **facts: Any) -> dict[str, Any]:
 
 
 def entity(path: str, state: str, since: float) -> dict[str, Any]:
-    told = {"last_failure": "it is gone", "reason": None, "is_refusing": False}
+    told = {"last_failure": "it is gone", "reason": None, "refuses_since": None}
     return {"path": path, "state": state, "since": since, **told}
 
 
@@ -417,6 +417,8 @@ def test_the_page_says_whether_anything_is_lost() -> None:
     pair["spool"]["damaged"] = 0
     pair["entities"] = [entity("a", "faulted", 1.0)]
     assert told() == f"Sends fail now: applications get an error. {kept}"
+    pair["entities"] = [entity("a", "healthy", 1.0) | {"refuses_since": 9.0}]
+    assert told() == f"Sends fail now: applications get an error. {kept}"
     pair["entities"] = [entity("a", "failed_over", 1.0)]
     # No side takes messages, and the spool has room or none; or the disk has taken nothing at all.
     for held, limit, is_refused in ((50, 100, False), (99, 100, True), (0, 0, True)):
@@ -440,7 +442,7 @@ def test_what_cannot_wait_is_what_gets_somebody_up() -> None:
         client("h:2", is_gone=True),
         client("h:3", is_gone=True),
     ]
-    refusing = entity("c", "healthy", 3.0) | {"is_refusing": True}
+    refusing = entity("c", "healthy", 3.0) | {"refuses_since": 9.0}
     pair["entities"] = [entity("a", "faulted", 1.0), entity("b", "failed_over", 2.0), refusing]
     pair["backlog"] = {"active": 4, "dead_letters": 1, "missing": ["q"]}
     pair["waiting"] = {"paths": [{"path": "b", "oldest": 0.0}], "dead": [{"oldest": 4.0}, {"oldest": 2.0}]}
@@ -461,7 +463,7 @@ def test_what_cannot_wait_is_what_gets_somebody_up() -> None:
     assert texts["NobodyDrains"] == "4 messages wait in the backlog, and the drain is paused"
     since = {one["alert"]: one["since"] for one in found if one["since"] is not None}
     assert since == {
-        "EntityFaulted": 1.0, "EntityRefuses": 3.0, "EntityFailedOver": 2.0, "BacklogOld": 0.0,
+        "EntityFaulted": 1.0, "EntityRefuses": 9.0, "EntityFailedOver": 2.0, "BacklogOld": 0.0,
         "DeadLetters": 2.0, "ClientGone": 3.0, "SourceBlind": 5.0,
     }  # fmt: skip
 

@@ -159,11 +159,15 @@ async def test_a_healthy_entity_that_refuses_what_is_sent_is_no_calm(broker: Bro
         await send(client, "payments", ["p1"])
         await send(client, "orders", ["o1"])
         await seen(visitor, lambda one: states(one).keys() == {"orders", "payments"} and not alerts(one))
+        client.fail_over("orders", reason="to be healthy since a moment")
+        client.mark_path_healthy("orders")
+        well = await seen(visitor, lambda one: pair_of(one)["entities"][0]["since"])
         broker["contoso"].delete_queue("orders")
         for number in range(3):
             with pytest.raises(ServiceBusError):
                 await send(client, "orders", [f"refused-{number}"])
         state = await seen(visitor, alerts)
+        assert well["at"] <= state["headline"]["said"][0]["since"] <= state["at"]
         assert states(state) == {"orders": "healthy", "payments": "healthy"}
         (said,) = state["headline"]["said"]
         assert (said["alert"], said["text"]) == ("EntityRefuses", "orders refuses what is sent")

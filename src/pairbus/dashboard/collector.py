@@ -53,8 +53,8 @@ class SourceCollector:
         self._listeners: set[asyncio.Event] = set()
         self._moved: dict[str, deque[tuple[float, int]]] = {pair.name: deque() for pair in watched.pairs}
         self._seen: dict[str, tuple[object, ...]] = {}
-        # What each entity had taken, and refused, when it took something last.
-        self._taken: dict[tuple[str, str], tuple[int, int]] = {}
+        # What each entity had taken and refused when it had not yet begun to refuse all, and when that was.
+        self._taken: dict[tuple[str, str], tuple[int, int, float]] = {}
         self._watches = [Watch(source, self._clock, self._changed.set) for source in self._sources()]
         self._numbers = itertools.count(1)
         self._has_failed = False
@@ -166,7 +166,7 @@ class SourceCollector:
         drain["seconds_left"] = left / drain["rate"] if drain["rate"] and left else None
         money, is_seen = pair["money"], backlog is not None and readings["backlog"].error is None
         self._look_again(name, backlog, drain["state"], is_seen)
-        self._judge_refusals(name, pair["entities"])
+        self._judge_refusals(name, pair["entities"], now)
         states = {entity["path"]: entity for entity in pair["entities"]}
         fresh = self._history.note_states(name, states, now=now)
         sums = {
@@ -194,17 +194,17 @@ class SourceCollector:
             self._seen[name] = seen
             self.poke("backlog", "waiting", of=name)
 
-    def _judge_refusals(self, name: str, entities: Iterable[Facts]) -> None:
+    def _judge_refusals(self, name: str, entities: Iterable[Facts], now: float) -> None:
         """Pings go to entities that are down alone: one that was deleted while it was healthy, or that
         throttles, stays so. That it takes nothing shows only in what became of the sends.
         """
         for one in entities:
             sent = one["sent"].get("primary", {})
             taken, refused = sent.get("ok", 0), sent.get("failed", 0)
-            before = self._taken.setdefault((name, one["path"]), (taken, refused))
-            if one["state"] != "healthy" or taken != before[0]:
-                self._taken[name, one["path"]] = before = (taken, refused)
-            one["is_refusing"] = refused - before[1] >= _REFUSALS
+            before = self._taken.get((name, one["path"]))
+            if before is None or one["state"] != "healthy" or before[0] != taken or before[1] >= refused:
+                self._taken[name, one["path"]] = before = (taken, refused, now)
+            one["refuses_since"] = before[2] if refused - before[1] >= _REFUSALS else None
 
     def _rate(self, name: str, handled: int, now: float) -> float:
         """Messages a second of late; less than before is another drain, a clock set back tells nothing."""

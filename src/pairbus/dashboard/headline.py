@@ -82,7 +82,7 @@ def _safety(pairs: Sequence[Facts], now: float) -> str:
 def _refuses(pair: Facts) -> bool:
     """Whether some sends raise: for a fault, or since neither side takes them and no spool does."""
     is_down = any(entity["state"] == "failed_over" for entity in pair["entities"])
-    return any(entity["state"] == "faulted" for entity in pair["entities"]) or any(
+    return any(_standing(entity) in ("faulted", "refusing") for entity in pair["entities"]) or any(
         client["fault"]
         or (is_down and client["queues"] and not client["usable"] and not 0 <= _fullness(client) < _FULL)
         for client in pair["clients"]
@@ -150,8 +150,8 @@ def _troubles(pair: Facts, *, now: float) -> Iterable[Facts]:
             if len(down) > _MOST_NAMES or (len(down) > 1 and len(names) > _LONGEST_NAMES):
                 every = "All " if len(down) == len(pair["entities"]) else ""
                 text, why = f"{every}{len(down):,} entities {many_are}", f"{names}: {why}"
-            since = min((one["since"] for one in down if one["since"]), default=None)
-            yield _say(level, text, alert, why, since=since)
+            moments = [one["refuses_since" if state == "refusing" else "since"] for one in down]
+            yield _say(level, text, alert, why, since=min(filter(None, moments), default=None))
     yield from _stranded(pair, now)
     yield from _of_messages(pair)
     if gone := [one for one in pair["clients"] if one["is_gone"]]:
@@ -182,7 +182,7 @@ def _of_clients(running: Sequence[Facts]) -> Iterable[Facts]:
 
 
 def _standing(entity: Facts) -> str:
-    return "refusing" if entity["is_refusing"] else str(entity["state"])
+    return str(entity["state"]) if entity["refuses_since"] is None else "refusing"
 
 
 def _fullness(client: Facts) -> float:

@@ -174,7 +174,7 @@ def _of_entity(entity: Facts) -> Iterator[MetricRow]:
     labels = (entity["path"],)
     for state in _STATES:
         yield "entity_worst_state", (*labels, state), entity["state"] == state
-    yield "entity_refusing", labels, entity["is_refusing"]
+    yield "entity_refusing", labels, entity["refuses_since"] is not None
     if entity["since"] is not None:
         yield "entity_since_seconds", labels, entity["since"]
     for route, outcomes in entity["sent"].items():

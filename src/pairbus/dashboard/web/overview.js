@@ -64,7 +64,7 @@ function entitiesDown(pairs) {
   return figure("Entities down", `${number(down)} of ${number(all.length)}`, firstOf(
     [suspect, `${count(suspect, "more is", "more are")} suspect`],
     [down, "listed below"],
-    [all.some(one => one.is_refusing), "but not all take messages"],
+    [all.some(one => one.refuses_since), "but not all take messages"],
     [all.length, "all take messages"],
     [isRunning(), "none is sent to"],
     [true, "no client is seen"]));
@@ -143,7 +143,7 @@ function entityRow(one) {
     one.path,
     [h("span", { class: `chip ${one.state}` }, stateWords(one.state)), next(one)],
     one.since ? ago(one.since) : "",
-    one.state === "healthy" && !one.is_refusing ? "" : h("span", { class: "brief", title: why }, why),
+    one.state === "healthy" && !one.refuses_since ? "" : h("span", { class: "brief", title: why }, why),
     number(one.sent.primary?.ok),
     number(one.sent.backlog?.ok),
     number(one.sent.spool?.ok),
