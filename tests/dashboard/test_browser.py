@@ -27,6 +27,7 @@ from .scene import STAYS, TOKEN, open_client, send, watch
 DEADLINE = 280.0
 # Messages of a path that are put into the backlog: few enough that one look into a queue sees them all.
 FILL = 100
+INVOICES = "invoices-with-a-rather-long-name/of-the-north-west/2026"
 # Often enough that nobody waits for a look, and seldom enough that a busy machine does something else too.
 PACE = LookPace(glance=0.2, count=0.5, peek=0.5)
 pytestmark = pytest.mark.timeout(DEADLINE + 20)
@@ -63,8 +64,14 @@ class Stage:
 
     async def fill(self) -> None:
         """Send orders and payments to the backlog."""
+        await self._fill("orders", "payments")
+
+    async def fill_invoices(self) -> None:
+        await self._fill(INVOICES)
+
+    async def _fill(self, *paths: str) -> None:
         async with open_client(self._broker, None, **STAYS) as client:
-            for path in ("orders", "payments"):
+            for path in paths:
                 client.fail_over(path, reason="to fill the backlog")
                 async with client.get_queue_sender(path) as sender:
                     await sender.send_messages([ServiceBusMessage("one of many") for _ in range(FILL)])
@@ -138,7 +145,7 @@ async def play(node: Path, chromium: Path, place: Path) -> Report:
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         for path in ("orders", "payments"):
             broker["contoso"].create_queue(path)
-        broker["contoso"].create_queue("invoices-with-a-rather-long-name/of-the-north-west/2026")
+        broker["contoso"].create_queue(INVOICES)
         watched = replace(watch(broker, place), pace=PACE)
         async with open_client(broker, watched) as client:
             await send(client, "orders", ["first"])
@@ -170,6 +177,10 @@ def seen(request: pytest.FixtureRequest, report: Report) -> Any:
 def test_sign_in(seen: str) -> None:
     assert seen.endswith("/#/")
     assert TOKEN not in seen
+
+
+def test_a_view_that_there_is_not(seen: None) -> None:
+    assert seen is None
 
 
 def test_what_is_stranded_is_told_first(seen: Any) -> None:
@@ -209,6 +220,10 @@ def test_one_path_only(seen: int) -> None:
     assert seen == 1, "what is for others stays"
 
 
+def test_a_choice_stays(seen: list[str]) -> None:
+    assert seen == ["orders", "Drain only this: orders"]
+
+
 def test_reconnect_after_a_restart(seen: Any) -> None:
     assert seen == ["✖ No answer – Pairbus", 1], "the history is there again"
 
@@ -225,6 +240,14 @@ def test_read_only(report: Report) -> None:
 
 def test_what_is_not_seen_is_not_known(seen: list[str]) -> None:
     assert seen == ["Waiting in the backlog", "Drain", "Dead letters"]
+
+
+def test_signed_out(seen: list[str]) -> None:
+    assert seen == ["Sign in – Pairbus", "line-state"]
+
+
+def test_of_many_entities(seen: list[str]) -> None:
+    assert seen == ["None is called so."] * 2
 
 
 def test_nothing_to_complain_about(seen: Any) -> None:

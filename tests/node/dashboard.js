@@ -72,9 +72,17 @@ await check("sign in", async () => {
   await page.reload();
   await live(page);
   await page.close();
-  page = await open(`${address}#token=${token}`);
+  page = await open(`${address}#token=%`);
+  await page.getByText("The token is not the right one").waitFor();
+  await page.evaluate(hash => { location.hash = hash; }, `#token=${token}`);  // as if pasted over what is there
   await live(page);
   return page.url();
+});
+
+await check("a view that there is not", async () => {
+  await page.goto(`${address}#/constructor`);
+  await page.locator("nav a[aria-current]").getByText("Overview").waitFor();
+  await show(page, "overview");
 });
 
 await check("what is stranded is told first", async () => {
@@ -194,6 +202,15 @@ await check("one path only", async () => {
   return orders.count();
 });
 
+await check("a choice stays", async () => {
+  await page.getByLabel("What to drain").selectOption("only orders");
+  await page.getByRole("button", { name: "Drain only this: orders" }).focus();
+  await please("fill_invoices");
+  await page.getByRole("button", { name: "Drain only this: invoices" }).waitFor();  // above orders
+  const focused = await page.evaluate(() => document.activeElement.getAttribute("aria-label"));
+  return [await page.getByLabel("What to drain").inputValue(), focused];
+});
+
 await check("reconnect after a restart", async () => {
   await show(page, "overview");
   await please("stop");
@@ -245,6 +262,50 @@ await check("what is not seen is not known", async () => {
   const names = await visitor.locator(".figures > div").filter({ hasText: "not known" }).locator("dt").allTextContents();
   await visitor.close();
   return names;
+});
+
+await check("signed out", async () => {
+  const visitor = await open(readOnly);
+  await live(visitor);
+  let isServed = true;
+  await visitor.route("**/api/events", route => {
+    if (isServed) route.fulfill({ body: ": it ends at once\n\n", contentType: "text/event-stream" });
+    else route.fulfill({ status: 401 });
+  });
+  await visitor.reload();
+  await visitor.getByText(/^No answer since/).waitFor();
+  isServed = false;
+  await visitor.getByRole("heading", { name: "Sign in" }).waitFor();
+  const seen = [await visitor.title(), await visitor.locator("#line").getAttribute("class")];
+  await visitor.close();
+  return seen;
+});
+
+await check("of many entities", async () => {
+  const visitor = await open(readOnly);
+  await live(visitor);
+  const state = await visitor.evaluate(() => fetch("/api/state").then(answer => answer.json()));
+  const [one] = state.pairs[0].entities;
+  // A moment of no calendar, as a damaged file has it, is no reason to show nothing.
+  state.pairs[0].entities = Array.from({ length: 101 }, (_, number) => ({ ...one, path: `q${number}`, since: 1e15 }));
+  state.pairs = Array.from({ length: 10 }, (_, number) => ({ ...state.pairs[0], name: `pair ${number}` }));
+  const body = `event: state\ndata: ${JSON.stringify(state)}\n\n`;
+  await visitor.route("**/api/events", route => route.fulfill({ body, contentType: "text/event-stream" }));
+  await visitor.reload();
+  const seen = [];
+  for (const view of ["overview", "money"]) {
+    await show(visitor, view);
+    await visitor.getByText("the first 30 of 101 are shown").first().waitFor();
+    const search = visitor.getByLabel("Find an entity").first();
+    await search.fill("q100");
+    await visitor.getByText("1 of 101").first().waitFor();
+    await search.fill("of no such name");
+    await visitor.getByText("0 of 101").first().waitFor();
+    seen.push(await visitor.locator("main p.none").first().textContent());
+    await search.fill("");
+  }
+  await visitor.close();
+  return seen;
 });
 
 await check("nothing to complain about", async () => complaints);

@@ -3,7 +3,7 @@
 import { depth } from "./charts.js";
 import { bytes, count, duration, h, number, table } from "./dom.js";
 import { known, now, past } from "./known.js";
-import { action, blind, code, firstOf, section, seenBacklog, stale, title } from "./parts.js";
+import { action, blind, choice, code, firstOf, section, seenBacklog, stale, title } from "./parts.js";
 
 const ACTIVE = ["starting", "running", "paused", "stopping"];
 const DRAINERS = { syphon: "a syphon", dashboard: "this dashboard", clients: "clients that host a syphon" };
@@ -53,10 +53,10 @@ function drainButtons({ name, drain, waiting, sources }) {
   if (!isOurs || !ACTIVE.includes(drain.state)) {
     const how = "Start the dashboard with --pair to drain from here.";
     if (!sources.backlog) return h("p", { class: "dim small" }, how);
-    const only = waiting.paths.map(one => h("option", { value: one.path }, `only ${one.path}`));
+    const only = waiting.paths.map(one => choice(one.path, `only ${one.path}`));
     return [
       h("label", {}, "What to drain",
-        h("select", { name: "path" }, h("option", { value: "" }, "everything"), only)),
+        h("select", { name: "path" }, choice("", "everything"), only)),
       h("button", { class: "main", type: "submit" }, "Drain now"),
     ];
   }

@@ -18,6 +18,8 @@ const VIEWS = {
   runbook: ["Runbook", runbook],
 };
 const KEY = "pairbus-token";
+// In the fragment, which browsers send to nobody.
+const GIVEN = /^#token=(.+)$/;
 const main = document.getElementById("main");
 const lineState = document.getElementById("line");
 const look = document.getElementById("look");
@@ -80,10 +82,10 @@ document.addEventListener("submit", event => {
 
 function draw() {
   if (!known.state) return;
-  const [name] = place();
-  const [words, view] = VIEWS[name] ?? VIEWS.overview;
+  const [asked] = place(), name = Object.hasOwn(VIEWS, asked) ? asked : "overview";
+  const [words, view] = VIEWS[name];
   document.querySelectorAll("nav a").forEach(link => {
-    const isShown = link.getAttribute("href") === `#/${VIEWS[name] ? name : "overview"}`;
+    const isShown = link.getAttribute("href") === `#/${name}`;
     if (isShown) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   });
   const { level, said } = known.state.headline;
@@ -108,6 +110,8 @@ function reveal() {
 }
 
 addEventListener("hashchange", () => {
+  // The address of a dashboard that was started anew, pasted over the one that is here.
+  if (GIVEN.test(location.hash)) location.reload();
   draw();
   reveal();
 });
@@ -139,7 +143,8 @@ function onState(name) {
 }
 
 function signIn(is_wrong) {
-  known.state = null;
+  Object.assign(known, { state: null, lost: false });
+  document.title = "Sign in – Pairbus";
   const field = { name: "token", type: "password", autocomplete: "current-password", required: true };
   patch(main, h("main", {}, h("form", { class: "sign-in", "data-form": "sign-in" },
     h("h1", {}, "Sign in"),
@@ -148,14 +153,22 @@ function signIn(is_wrong) {
     h("label", {}, "Token", h("input", { ...field, "aria-invalid": is_wrong ? "true" : null })),
     h("button", { class: "main", type: "submit" }, "Sign in"))));
   lineState.textContent = "signed out";
+  lineState.className = "line-state";
   main.querySelector("input").focus();
 }
 
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 async function start() {
-  // In the fragment, which browsers send to nobody.
-  const given = location.hash.match(/^#token=(.+)$/);
+  const given = location.hash.match(GIVEN);
   if (given) {
-    sessionStorage.setItem(KEY, decodeURIComponent(given[1]));
+    sessionStorage.setItem(KEY, decoded(given[1]));
     window.history.replaceState(null, "", location.pathname + "#/");
   }
   const token = sessionStorage.getItem(KEY);

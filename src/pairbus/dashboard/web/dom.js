@@ -17,13 +17,23 @@ export function h(tag, attributes, ...children) {
   return made;
 }
 
+const keyOf = node => node.dataset?.key;
+
+// What has a key is found again by it, wherever it comes to lie: what was chosen, or has the focus, must not become
+// something else because a row above it is new.
 export function patch(old, fresh) {
-  const before = [...old.childNodes], after = [...fresh.childNodes];
+  const after = [...fresh.childNodes], wanted = new Set(after.map(keyOf));
+  const keyed = new Map([...old.childNodes].filter(keyOf).reverse().map(node => [keyOf(node), node]));
+  keyed.forEach((node, key) => wanted.has(key) || node.remove());
   after.forEach((node, index) => {
-    const there = before[index];
+    const place = old.childNodes[index], there = keyed.get(keyOf(node)) ?? place;
+    keyed.delete(keyOf(node));
+    if (there !== place) old.insertBefore(there, place ?? null);
     if (!there) old.append(node);
-    else if (there.nodeType !== node.nodeType || there.nodeName !== node.nodeName
-      || there.id !== node.id || there.dataset?.key !== node.dataset?.key) there.replaceWith(node);
+    else if (keyOf(there) !== keyOf(node)) there.before(node);
+    else if (there.nodeType !== node.nodeType || there.nodeName !== node.nodeName || there.id !== node.id) {
+      there.replaceWith(node);
+    }
     else if (there.nodeType === Node.TEXT_NODE) {
       if (there.data !== node.data) there.data = node.data;
     } else {
@@ -31,7 +41,7 @@ export function patch(old, fresh) {
       patch(there, node);
     }
   });
-  before.slice(after.length).forEach(node => node.remove());
+  [...old.childNodes].slice(after.length).forEach(node => node.remove());
 }
 
 function patchAttributes(old, fresh) {
@@ -51,7 +61,7 @@ export function table(caption, head, rows, { empty = "none", classes = "cards" }
     h("table", { class: classes }, h("caption", {}, caption),
       h("thead", {}, h("tr", {}, head.map(one =>
         h("th", { scope: "col", class: one.startsWith("<") ? "left" : null }, one.replace(/^</, ""))))),
-      h("tbody", {}, rows.map(([first, ...rest]) => h("tr", {}, h("th", { scope: "row" }, first),
+      h("tbody", {}, rows.map(([first, ...rest]) => h("tr", { "data-key": first }, h("th", { scope: "row" }, first),
         rest.map((cell, index) => {
           const is_words = head[index + 1].startsWith("<");
           const is_empty = cell === "" || cell === null || cell === undefined;
@@ -61,7 +71,9 @@ export function table(caption, head, rows, { empty = "none", classes = "cards" }
 }
 
 export const count = (value, one, many) => `${number(value)} ${value === 1 ? one : many}`;
-export const number = value => (value ?? 0).toLocaleString("en");
+// Made once: a format takes ten times as long to make as to use, and a page uses thousands.
+const NUMBER = new Intl.NumberFormat("en");
+export const number = value => NUMBER.format(value ?? 0);
 
 // Numbers stay with their units, wherever a line breaks.
 export function duration(seconds) {
@@ -85,8 +97,10 @@ export function bytes(value) {
 // A time of day with its zone, which is the reader's and not that of the logs; with the day, if that is not the day
 // of `now`.
 const TIME = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZoneName: "short" };
-export const clock = (at, now = at) =>
-  isToday(at, now) ? new Date(at * 1000).toLocaleTimeString([], TIME) : moment(at);
+const CLOCK = new Intl.DateTimeFormat([], TIME);
+const MOMENT = new Intl.DateTimeFormat([], { year: "numeric", month: "short", day: "numeric", ...TIME });
+export const clock = (at, now = at) => isToday(at, now) ? written(at, CLOCK) : moment(at);
 const isToday = (at, now) => new Date(at * 1000).toDateString() === new Date(now * 1000).toDateString();
-export const moment = at =>
-  new Date(at * 1000).toLocaleString([], { year: "numeric", month: "short", day: "numeric", ...TIME });
+export const moment = at => written(at, MOMENT);
+// A damaged file may tell a moment that no calendar has.
+const written = (at, format) => Math.abs(at) <= 8.64e12 ? format.format(at * 1000) : "no date";

@@ -2,7 +2,7 @@
 
 import { bytes, clock, count, duration, h, moment, number, table } from "./dom.js";
 import { known, now } from "./known.js";
-import { action, few, sum } from "./parts.js";
+import { action, choice, few, sum } from "./parts.js";
 
 export function namespaces() {
   const { broker } = known.state;
@@ -46,8 +46,7 @@ function faultForm(one, kinds) {
     h("label", {}, "Fault",
       h("select", { name: "kind" }, kinds.map(kind => h("option", { value: kind.kind, title: kind.help }, kind.kind)))),
     h("label", {}, "Entity",
-      h("select", { name: "entity" },
-        h("option", { value: "" }, "the whole namespace"), targets.map(path => h("option", { value: path }, path)))),
+      h("select", { name: "entity" }, choice("", "the whole namespace"), targets.map(path => choice(path)))),
     h("label", {}, "Seconds",
       h("input", { name: "for", type: "number", min: 1, step: 1, placeholder: "until healed", size: 10 })),
     h("button", { class: isBroken ? null : "main", type: "submit" }, "Break it"),

@@ -28,21 +28,25 @@ export function action(words, what, { slim = true, primary = false, disabled = f
     words);
 }
 
-// Rows that a table shows; of more, those that are looked for.
-const MOST = 100;
+// Something to choose; it stays chosen when others come before it.
+export const choice = (value, words = value) => h("option", { value, "data-key": value }, words);
+
+// Rows that a table shows, and those of all pairs together: of more, a browser would do nothing but draw.
+const MOST = 100, MOST_OF_ALL = 300, LEAST = 10;
 
 // Of thousands of entities the first are shown, which are the worst, and those that are looked for.
 export function few(all, pathOf, draw) {
-  if (all.length <= MOST) return draw(all);
+  const most = Math.min(MOST, Math.max(LEAST, Math.floor(MOST_OF_ALL / known.state.pairs.length)));
+  if (all.length <= most) return draw(all);
   const found = all.filter(one => pathOf(one).toLowerCase().includes(known.wanted.toLowerCase()));
-  const words = found.length > MOST
-    ? `the first ${MOST} of ${number(found.length)} are shown`
+  const words = found.length > most
+    ? `the first ${most} of ${number(found.length)} are shown`
     : `${number(found.length)} of ${number(all.length)}`;
   return [
     h("p", { class: "controls" },
       h("label", {}, "Find an entity", h("input", { type: "search", "data-find": true, value: known.wanted })),
       h("span", { class: "dim small", role: "status" }, words)),
-    draw(found.slice(0, MOST)),
+    found.length ? draw(found.slice(0, most)) : h("p", { class: "none" }, "None is called so."),
   ];
 }
 
