@@ -60,6 +60,11 @@ def test_without_a_screen_a_row_is_a_line() -> None:
     assert list(lay_out(("A", "WHY"), [("x", "y " * 100)])) == ["A  WHY", "x  " + ("y " * 100).rstrip()]
 
 
+def test_where_nothing_is_left_to_tell_no_line_is_left_free() -> None:
+    lines = list(lay_out(("STAGE", "COUNT", ""), [("a" * 30, 1, ""), ("b", 2, "██")], width=36))
+    assert lines == [f"{'STAGE':30}  COUNT", f"{'a' * 30}      1", f"{'b':30}      2", "    ██"]
+
+
 def test_numbers_stand_at_the_right_and_money_below_its_point() -> None:
     rows = [("a", 1_200, Decimal("12.5"), ""), ("b", "", Decimal("0.004"), "late")]
     assert list(draw_table(("NAME", "COUNT", "USD", "WHY"), rows)) == [

@@ -135,7 +135,7 @@ def lay_out(
         for column, cell in enumerate(row):
             blank = " " * (widths[column] - _width(cell))
             padded.append(blank + cell if column in right else cell + blank)
-        if room is None or _width(row[-1]) <= room or len(row) - 1 in right:
+        if room is None or not row[-1] or _width(row[-1]) <= room or len(row) - 1 in right:
             yield "  ".join(padded).rstrip()
         else:
             yield from _fold("  ".join(padded[:-1]), row[-1], room, before)
