@@ -1,10 +1,11 @@
 """JSON that others have written."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from pairbus.plumbing.json_text import MAYBE_NUMBER, NUMBER, Shape, fits, parse_json
+from pairbus.plumbing.json_text import LAST_MOMENT, MAYBE_MOMENT, MOMENT, NUMBER, Shape, fits, parse_json
 from tests.guards.sources import SRC, python_files
 
 
@@ -24,6 +25,14 @@ def test_it_is_the_only_reader() -> None:
     assert readers == {"json_text.py"}
 
 
+def test_a_moment_is_one_that_calendars_can_tell() -> None:
+    assert all(fits(moment, MOMENT) for moment in (0, 1.5, LAST_MOMENT))
+    datetime.fromtimestamp(LAST_MOMENT, UTC)
+    assert not any(fits(moment, MAYBE_MOMENT) for moment in (-1, LAST_MOMENT + 1, 1e15, float("nan"), "1"))
+    assert fits(None, MAYBE_MOMENT)
+    assert not fits(None, MOMENT)
+
+
 def test_a_value_has_its_shape_or_not() -> None:
     shape: Shape = {
         "name": str,
@@ -35,7 +44,6 @@ def test_a_value_has_its_shape_or_not() -> None:
     whole = {"name": "a", "at": 1.5, "parts": [{"size": 1, "more": None}]}
     assert fits(whole, shape)
     assert fits({**whole, "since": None, "sums": {"x": 1}, "other": []}, shape)
-    assert fits(None, MAYBE_NUMBER)
     mistakes: list[dict[str, Any]] = [
         {"name": None},
         {"at": "1"},

@@ -21,7 +21,7 @@ from types import NoneType
 from typing import Any
 
 from pairbus.plumbing.files import follow, make_directory, open_file, publish, read_file
-from pairbus.plumbing.json_text import NUMBER, Shape, fits, parse_json
+from pairbus.plumbing.json_text import MOMENT, NUMBER, Shape, fits, parse_json
 
 log = logging.getLogger(__name__)
 _DAY = 86400.0
@@ -34,8 +34,8 @@ SAMPLE_EVERY = 10.0
 _MOST_POINTS = 240
 _PLAIN: Shape = (str, int, float, NoneType)
 _SHAPES: dict[str, Shape] = {
-    "change": {"at": NUMBER, "pair": str, "path": str, "old": str, "new": str, "*": _PLAIN},
-    "sample": {"at": NUMBER, "pair": str, "active?": NUMBER, "dead?": NUMBER, "*": _PLAIN},
+    "change": {"at": MOMENT, "pair": str, "path": str, "old": str, "new": str, "*": _PLAIN},
+    "sample": {"at": MOMENT, "pair": str, "active?": NUMBER, "dead?": NUMBER, "*": _PLAIN},
 }
 _LIMITS = {"change": (_MOST_CHANGES, CHANGES_KEPT), "sample": (_MOST_SAMPLES, SAMPLES_KEPT)}
 

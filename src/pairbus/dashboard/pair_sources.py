@@ -16,7 +16,7 @@ from pairbus.clock import Clock
 from pairbus.errors import UnreachableError
 from pairbus.pairing.names import backlog_queue_names
 from pairbus.plumbing.files import read_file
-from pairbus.plumbing.json_text import MAYBE_TEXT, NUMBER, Shape, fits, parse_json
+from pairbus.plumbing.json_text import MAYBE_TEXT, MOMENT, Shape, fits, parse_json
 from pairbus.pump.options import PumpOptions
 from pairbus.spark.leash.leash import ORDER_STATES
 from pairbus.spark.leash.tether import ControlFile, ask_leash
@@ -39,7 +39,7 @@ _DRAIN: Shape = {
     "counts": {"moved": int, "dead_lettered": int, "waiting": int},
 }
 _SUMS = ("redirected", "delivered", "waiting", "dead_lettered")
-_VERDICT: Shape = {"is_clean": bool, "lost": int, "at": NUMBER, **{f"{name}?": int for name in _SUMS}}
+_VERDICT: Shape = {"is_clean": bool, "lost": int, "at": MOMENT, **{f"{name}?": int for name in _SUMS}}
 
 
 def pair_sources(pair: WatchedPair, watched: Watched, clock: Clock) -> Iterator[LookSource]:

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from pairbus.plumbing.json_text import LAST_MOMENT
+
 
 @dataclass(frozen=True, slots=True)
 class _IsMoment:
     """Marks a number that is Unix seconds."""
 
 
-#: The last moment that calendars can tell, and the largest number that a table holds.
-LAST_MOMENT = 253_402_300_799
+#: The largest number that a table holds.
 _LARGEST = 2**63 - 1
 #: Unix seconds; a timestamp where a table has such.
 Moment = Annotated[float, _IsMoment()]

@@ -18,9 +18,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from pairbus.plumbing.json_text import LAST_MOMENT
 from pairbus.stages import Role, Stage
 
-from .columns import LAST_MOMENT, columns_of
+from .columns import columns_of
 from .segment import SegmentRead, read_segment
 
 #: The kind of segment that holds these records.

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pairbus.plumbing.json_text import LAST_MOMENT
 from pairbus.stores.parquet_files import (
     can_read,
     encode_lines,
@@ -35,7 +36,7 @@ from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import open_store
 
 from .chain import without_links
-from .columns import LAST_MOMENT, cells_of, columns_of
+from .columns import cells_of, columns_of
 from .generation import Compaction, TableRead, compact
 from .receipts import KIND, NEEDED, OUTCOMES, Receipt, merge_receipts
 from .seal import seal_of

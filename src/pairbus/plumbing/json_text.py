@@ -7,10 +7,24 @@ from typing import Any
 #: What a value should look like: types; `[shape]`, a list of such; or an object by its names, see `fits`.
 Shape = type | tuple[type, ...] | list["Shape"] | dict[str, "Shape"]
 NUMBER: Shape = (int, float)
-MAYBE_NUMBER: Shape = (int, float, NoneType)
 MAYBE_TEXT: Shape = (str, NoneType)
 # No count or time is that large, and what it is added to or divided by might not be a number any more.
 _TOO_LARGE = 1 << 63
+#: The last moment that calendars can tell, as Unix time.
+LAST_MOMENT = 253_402_300_799
+
+
+class _Calendar(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, int | float) and 0 <= value <= LAST_MOMENT
+
+
+class _Moment(metaclass=_Calendar):
+    """A Unix time that calendars can tell: another one ends whoever writes it as a date."""
+
+
+MOMENT: Shape = _Moment
+MAYBE_MOMENT: Shape = (_Moment, NoneType)
 
 
 def parse_json(text: str | bytes) -> Any:

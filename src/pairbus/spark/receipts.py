@@ -27,7 +27,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pairbus.ledger.chain import LINK_MARK, ChainAudit, HeadFile
-from pairbus.ledger.columns import LAST_MOMENT, cells_of, columns_of
+from pairbus.ledger.columns import cells_of, columns_of
 from pairbus.ledger.generation import Compaction, Manifest, TableRead, lock_of
 from pairbus.ledger.plain_compaction import compact_directory
 from pairbus.ledger.receipts import KIND, NEEDED, OUTCOMES, Receipt
@@ -37,6 +37,7 @@ from pairbus.ledger.segment import adopt_segments
 from pairbus.ledger.silence import tell_behind, tell_silent
 from pairbus.ledger.store_compaction import WrittenDays, compact_store
 from pairbus.ledger.store_files import StoreFiles, begin_anew, day_of
+from pairbus.plumbing.json_text import LAST_MOMENT
 from pairbus.stores.parquet_files import can_read
 from pairbus.stores.places import RecordPlace, StoreUri, parse_place
 from pairbus.stores.store import open_store

@@ -18,10 +18,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pairbus.ledger.columns import LAST_MOMENT, RowColumn, columns_of
+from pairbus.ledger.columns import RowColumn, columns_of
 from pairbus.ledger.operations import BOUNDS, KIND, ROWS, parse_row
 from pairbus.ledger.store_files import day_at
-from pairbus.plumbing.json_text import parse_json
+from pairbus.plumbing.json_text import LAST_MOMENT, parse_json
 from pairbus.stores.parquet_files import read_json_lines
 
 _KINDS = {kind: columns_of(made) for kind, made in ROWS.items()}

@@ -28,7 +28,7 @@ from pairbus.client.status import to_json
 from pairbus.clock import Clock, SystemClock
 from pairbus.options import StateChange
 from pairbus.plumbing.files import entries_in, make_directory, publish
-from pairbus.plumbing.json_text import MAYBE_NUMBER, MAYBE_TEXT, NUMBER, Shape, fits, parse_json
+from pairbus.plumbing.json_text import MAYBE_MOMENT, MAYBE_TEXT, NUMBER, Shape, fits, parse_json
 from pairbus.plumbing.tasks import wait_at_most
 from pairbus.threads import THREADS
 
@@ -56,11 +56,11 @@ _MOST_NAMES = 3
 _HEALTH: Shape = {
     "path": str,
     "state": str,
-    "since": MAYBE_NUMBER,
+    "since": MAYBE_MOMENT,
     "reason": str,
     "last_failure": MAYBE_TEXT,
-    "fails_over_at": MAYBE_NUMBER,
-    "next_ping_at": MAYBE_NUMBER,
+    "fails_over_at": MAYBE_MOMENT,
+    "next_ping_at": MAYBE_MOMENT,
     "pings": int,
 }
 _COUNTS: Shape = {"*": {"*": int}}
