@@ -170,6 +170,8 @@ def test_a_namespace_is_found_by_variable_pair_and_ready_file(
     assert (found.returncode, "--namespace" in found.stderr) == (2, True)
     found = call("entity", "ls", "--json", "--pair", "shop", variables={"PAIRBUS_READY_FILE": "missing"})
     assert found.returncode == 0
+    found = call("entity", "ls", "--json", "--side", "secondary", variables={"PAIRBUS_READY_FILE": here[1]})
+    assert found.stdout.split() == ["[]"], "that of the pair: a side is said on the command line"
     for wrong, told in (
         (("--pair", "shop", "--primary-env", "ONE"), "exclude each other"),
         (("--primary-env", "MISSING"), "The environment variable MISSING is not set"),
@@ -178,6 +180,7 @@ def test_a_namespace_is_found_by_variable_pair_and_ready_file(
         (("--ready-file", here[1], "--namespace", "other"), "there are: contoso, contoso-dr"),
         (("--pair", "other"), "other"),
         (("--pair", "shop", "--namespace", "contoso"), "name its --ready-file too"),
+        (("--side", "primary", "--namespace", "contoso"), "name its --ready-file too"),
         (("--primary-env", "ONE", "--namespace", "contoso"), "name its --ready-file too"),
         (("--namespace", "contoso"), "name its --ready-file too"),
     ):

@@ -37,26 +37,27 @@ class NamespaceChoice:
     namespace: str | None
     config: Path | None
     pair: str | None
-    side: str
+    side: str | None
     primary_env: str | None
     secondary_env: str | None
 
     def resolve(self) -> ChosenNamespace:
         """The namespace: the command line counts before PAIRBUS_READY_FILE, that before pairbus.toml."""
         named = self.primary_env, self.secondary_env
-        variable = next(filter(None, named if self.side == "primary" else reversed(named)), None)
+        variable = next(filter(None, reversed(named) if self.side == "secondary" else named), None)
         if variable is not None and self.pair is not None:
             raise ConfigurationError("--pair and --primary-env exclude each other")
-        if self.namespace is not None and (variable or self.pair or self.ready_file is None):
+        of_pair = self.pair is not None or self.side is not None
+        if self.namespace is not None and (variable or of_pair or self.ready_file is None):
             raise ConfigurationError(
                 "--namespace is one of a running broker: name its --ready-file too, or leave it out"
             )
         if variable is not None:
             return _choose(SideConfig(env=check_variable_name(variable, where="the name of the variable")))
-        if self.pair is None and self.ready_file is not None:
+        if not of_pair and self.ready_file is not None:
             return self._of_broker(self.ready_file)
         pair = self._pair()
-        return _choose(pair.primary if self.side == "primary" else pair.secondary, pair.certificate)
+        return _choose(pair.secondary if self.side == "secondary" else pair.primary, pair.certificate)
 
     def _pair(self) -> PairConfig:
         config = find_config(self.config)
@@ -136,8 +137,7 @@ NAMESPACE_OPTIONS = (
     click.option(
         "--side",
         type=click.Choice(["primary", "secondary"]),
-        default="primary",
-        help="Which namespace of the pair.",
+        help="Which namespace of the pair. [default: primary]",
     ),
 )
 namespace_options = gathered(NamespaceChoice, *NAMESPACE_OPTIONS)
