@@ -4,7 +4,7 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -142,7 +142,15 @@ def test_nothing_is_deleted_unasked(here: tuple[str, ...], monkeypatch: pytest.M
     monkeypatch.setattr("sys.stdin", io.StringIO())
     result = call("entity", "delete", "orders", *here)
     assert (result.returncode, "say --yes" in result.stderr) == (2, True)
+    assert result.stderr.splitlines()[-1].startswith("pairbus: "), "below the question"
+    monkeypatch.setattr("click.termui.visible_prompt_func", interrupt)
+    assert call("entity", "delete", "orders", *here).returncode == 130
     assert done("show", "orders", *here)["kind"] == "queue"
+
+
+def interrupt(question: str) -> NoReturn:
+    """Answers with Ctrl-C."""
+    raise KeyboardInterrupt
 
 
 def test_a_namespace_is_found_by_variable_pair_and_ready_file(

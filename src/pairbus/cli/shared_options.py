@@ -72,7 +72,10 @@ def confirm(question: str) -> None:
     try:
         if click.confirm(question, err=True):
             return
-    except click.Abort:
+    except click.Abort as abort:
+        click.echo(err=True)  # the question has no end of its own
+        if isinstance(abort.__context__, KeyboardInterrupt):
+            raise
         raise ConfigurationError(
             "nobody is there to be asked: say --yes to do it without a question"
         ) from None
