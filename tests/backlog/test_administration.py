@@ -173,7 +173,8 @@ async def test_a_namespace_that_is_down_is_told_in_the_words_of_the_system(broke
     provisioner = Provisioner(lambda: open_administration(namespace.connection_string), "contoso", count=1)
     report = await provisioner.run()
     reason = f"127.0.0.1:{namespace.port}: Connection refused"
-    assert report.warnings == (f"the secondary cannot be reached: {reason}",)
+    mend = "is it up, and its connection string right?"
+    assert report.warnings == (f"the secondary cannot be reached: {reason}; {mend}",)
 
 
 def signature(name: str, key: str) -> str:

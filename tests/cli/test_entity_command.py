@@ -213,3 +213,4 @@ def test_a_policy_without_manage_and_a_closed_port_are_three(
     monkeypatch.setenv("AWAY", away)
     result = call("entity", "ls", "--primary-env", "AWAY")
     assert (result.returncode, "does not answer" in result.stderr) == (3, True)
+    assert "is it up, and its connection string right?" in result.stderr

@@ -366,7 +366,8 @@ class _Stop:
                 f"the secondary refuses the credential ({self.text.rstrip('.')}): is its key right, and has "
                 "it the Manage claim? Senders need the Send claim alone if the queues exist"
                 if not_permitted
-                else f"the secondary cannot be reached: {self.text}",
+                else f"the secondary cannot be reached: {self.text}; "
+                "is it up, and its connection string right?",
             ),
         )
 

@@ -208,7 +208,7 @@ def _look_at_directory(what: str, directory: Path) -> Symptom:
         with tempfile.TemporaryFile(dir=there) as file:
             file.write(b"\0")
     except OSError as error:
-        remedy = f"let this user write there, or name another directory: {there}"
+        remedy = f"make room, let this user write there, or name another directory: {there}"
         return Symptom(what, "error", f"{told}: {error.strerror}", remedy)
     free = shutil.disk_usage(there).free
     found = f"{told}, {free / 1e9:,.1f} GB free"

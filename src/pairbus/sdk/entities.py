@@ -72,7 +72,8 @@ async def administer(
         if trouble is Trouble.NOT_PERMITTED:
             mend = "is its key right, and has its policy the Manage claim?"
             raise UnreachableError(f"{name}: {told.rstrip('.')}; {mend}") from None
-        raise UnreachableError(f"{name} does not answer: {told}") from None
+        mend = "is it up, and its connection string right?"
+        raise UnreachableError(f"{name} does not answer: {told}; {mend}") from None
 
 
 async def list_entities(admin: ServiceBusAdministrationClient) -> list[dict[str, Any]]:
