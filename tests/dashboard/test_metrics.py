@@ -415,6 +415,9 @@ def test_the_page_says_whether_anything_is_lost() -> None:
     else_kept = kept.replace("Nothing", "Nothing else")
     assert told() == f"A damaged part of the spool may hold messages. {else_kept}"
     pair["spool"]["damaged"] = 0
+    pairs = [pair, picture_pair("other", {}, own=IDLE)]
+    of_both = headline(pairs, budget=None, now=100.0)["safety"]
+    assert of_both == f"{kept} Of other nothing can be said: no client and no backlog is seen."
     pair["entities"] = [entity("a", "faulted", 1.0)]
     assert told() == f"Sends fail now: applications get an error. {kept}"
     pair["entities"] = [entity("a", "healthy", 1.0) | {"refuses_since": 9.0}]

@@ -289,9 +289,11 @@ await check("of many entities", async () => {
   // A moment of no calendar, as a damaged file has it, is no reason to show nothing.
   state.pairs[0].entities = Array.from({ length: 101 }, (_, number) => ({ ...one, path: `q${number}`, since: 1e15 }));
   state.pairs = Array.from({ length: 10 }, (_, number) => ({ ...state.pairs[0], name: `pair ${number}` }));
+  state.pairs[9].backlog = null;
   const body = `event: state\ndata: ${JSON.stringify(state)}\n\n`;
   await visitor.route("**/api/events", route => route.fulfill({ body, contentType: "text/event-stream" }));
   await visitor.reload();
+  await visitor.locator(".figures > div").filter({ hasText: "in 9 of 10 pairs; the others are not seen" }).nth(1).waitFor();
   const seen = [];
   for (const view of ["overview", "money"]) {
     await show(visitor, view);

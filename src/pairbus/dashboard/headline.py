@@ -57,7 +57,8 @@ def _safety(pairs: Sequence[Facts], now: float) -> str:
     if lost:
         return "Keep all records as they are: they tell which messages are missing."
     is_left = any(pair["spool"]["bytes_left"] for pair in pairs)
-    if not any(pair["clients"] or pair["backlog"] or pair["verdict"] for pair in pairs):
+    unseen = [one["name"] for one in pairs if not (one["clients"] or one["backlog"] or one["verdict"])]
+    if len(unseen) == len(pairs):
         what = (
             "but the spool of clients that are gone" if is_left else "so nothing can be said about messages"
         )
@@ -72,6 +73,8 @@ def _safety(pairs: Sequence[Facts], now: float) -> str:
     kept = f"A damaged part of the spool may hold messages. {kept}." if is_damaged else f"{kept}."
     if is_left:
         kept += " What clients that are gone left in the spool waits until it is replayed."
+    if unseen:
+        kept += f" Of {_names(unseen)} nothing can be said: no client and no backlog is seen."
     if any("backlog" in _blind(pair, now) for pair in pairs):
         kept += " The backlog cannot be seen now, so its number is not known or old."
     if any(_refuses(pair) for pair in pairs):

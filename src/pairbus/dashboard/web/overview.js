@@ -71,14 +71,19 @@ function entitiesDown(pairs) {
 }
 
 const isBacklogSeen = pairs => pairs.some(pair => pair.backlog);
-const seenAgo = pairs => pairs.map(pair => aged(pair, "backlog")).find(Boolean);
+// What a figure of the backlog does not tell: how old it is, or that it is not that of all pairs.
+function backlogGap(pairs) {
+  const seen = pairs.filter(pair => pair.backlog).length;
+  return pairs.map(pair => aged(pair, "backlog")).find(Boolean)
+    ?? (seen < pairs.length ? `in ${number(seen)} of ${number(pairs.length)} pairs; the others are not seen` : null);
+}
 
 function backlogDepth(pairs) {
   const isSeen = isBacklogSeen(pairs), waiting = sum(pairs, pair => pair.backlog?.active);
-  const old = seenAgo(pairs);
+  const gap = backlogGap(pairs);
   const oldest = Math.max(0, ...pairs.flatMap(pair => pair.waiting.paths.map(one => now() - one.oldest)));
   return figure("Waiting in the backlog", isSeen ? number(waiting) : "not known", firstOf(
-    [isSeen && old, old],
+    [isSeen && gap, gap],
     [oldest, `the oldest for ${duration(oldest)}`],
     [!isSeen, "the secondary is not seen"],
     [waiting, "since when is not known yet"],
@@ -105,7 +110,7 @@ function deadLetters(pairs) {
   if (!isBacklogSeen(pairs)) return figure("Dead letters", "not known", "the secondary is not seen");
   const dead = sum(pairs, pair => pair.backlog?.dead_letters);
   return figure("Dead letters", number(dead),
-    seenAgo(pairs) ?? (dead ? "redrive them once the cause is mended" : "none"));
+    backlogGap(pairs) ?? (dead ? "redrive them once the cause is mended" : "none"));
 }
 
 function spooled(pairs) {
