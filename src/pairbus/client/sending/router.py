@@ -233,9 +233,8 @@ class Router:
         ends = began + self._around.options.send_timeout
         if call.deadline is not None:
             ends = min(ends, call.deadline)
-        work = spool.append(entity.path, messages, scheduled_for=call.when, stays=stays)
+        work = spool.append(entity.path, messages, scheduled_for=call.when, stays=stays, at=began)
         if not await in_time(self._timers, ends, work):
-            spool.silent_since = min(spool.silent_since, began)
             raise OperationTimeoutError(
                 message="The disk of the spool did not answer in the time given to the call. What it was to "
                 "keep may still arrive: send it again with the same message_id."

@@ -58,7 +58,7 @@ _QUICK = 0.005
 _NOTHING = Held()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Entry:
     """A record on its way to the disk; `error` is why it did not get there."""
 
@@ -104,8 +104,8 @@ class Spool:
         self._trouble: str | None = None
         self._looked_at = -inf
         self._is_quick = False  # the disk, when it was written to the last time
-        #: Since when the disk has told of nothing, as calls have found that were given up.
-        self.silent_since = inf
+        # What calls have brought that the disk has not answered for, the oldest first, and since when.
+        self._unanswered: dict[_Entry, float] = {}
         self._start: tuple[Replay, Timers] | None = None
         self.on_stay: OnStay | None = None
         self._adoption: asyncio.Task[None] | None = None
@@ -124,6 +124,11 @@ class Spool:
         """Rule 4: wait for that moment."""
         if self._adoption is not None and not self._adoption.done():
             await asyncio.wait({self._adoption}, timeout=_MOMENT)
+
+    @property
+    def silent_since(self) -> float:
+        """When the oldest call came whose messages the disk has not answered for; inf if there is none."""
+        return next(iter(self._unanswered.values()), inf)
 
     def status(self) -> SpoolStatus:
         """A picture of this moment."""
@@ -163,13 +168,15 @@ class Spool:
         *,
         scheduled_for: datetime | None = None,
         stays: bool = False,
+        at: float = inf,
     ) -> None:
-        """Keep the messages of one call; they are on the disk when this returns. `stays`: a session of them
-        is to stay on the backlog, also for the next process.
+        """Keep the messages of one call, which comes `at` this time; they are on the disk when this returns.
+        `stays`: a session of them is to stay on the backlog, also for the next process.
         """
         entry = _Entry.of(path, messages, scheduled_for=scheduled_for, stays=stays)
         if self._size + entry.held.size > self._limit:
             raise SpoolFullError(str(self._directory), held=self._size, limit=self._limit)
+        self._unanswered[entry] = at
         await self._keep(entry)
 
     def nudge(self) -> None:
@@ -194,9 +201,9 @@ class Spool:
 
     def _end_entries(self, entries: list[_Entry], error: BaseException | None) -> None:
         """Also what its caller gives up is counted as long as it is on the disk, and no longer."""
-        self.silent_since = inf
         kept: dict[LineKey, None] = {}
         for entry in entries:
+            self._unanswered.pop(entry, None)
             if error is not None or entry.error is not None:
                 self.release(entry.key, entry.held)
             else:
@@ -299,7 +306,6 @@ class Spool:
 
     def release(self, key: LineKey, held: Held) -> None:
         """So much of a line is not held any more."""
-        self.silent_since = inf
         before = self._held[key]
         left = Held(before.messages - held.messages, before.size - held.size)
         self._size -= held.size
