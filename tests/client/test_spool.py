@@ -215,6 +215,8 @@ async def test_a_disk_that_hangs_keeps_nothing_from_the_backlog(
             await manual_timers.advance(3.0)
             with pytest.raises(OperationTimeoutError, match="may still arrive"):
                 await sending
+        assert client.status().entities[0].sent["spool"] == {"ok": 0, "failed": 0, "unknown": 1}
+        assert still.diary.outcomes("spool") == ["unknown"]
         still.secondary.faults.clear()
         await in_time(still, lambda: bool(client.pair.backlog.rotation.usable(manual_timers.now())))
         await manual_timers.advance(10.0)  # for which the disk has told of nothing, whoever waited how long

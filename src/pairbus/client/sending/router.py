@@ -21,7 +21,7 @@ from typing import Any, Final
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.client.errors import SpoolError
-from pairbus.client.observers.observer import Sending, Undertaking
+from pairbus.client.observers.observer import AttemptOutcome, Sending, Undertaking
 from pairbus.options import EntityState
 from pairbus.pairing.errors import BacklogUnavailableError, tell_taken
 from pairbus.pairing.failures import Action
@@ -234,20 +234,33 @@ class Router:
         if call.deadline is not None:
             ends = min(ends, call.deadline)
         work = spool.append(entity.path, messages, scheduled_for=call.when, stays=stays, at=began)
-        if not await in_time(self._timers, ends, work):
+        try:
+            is_kept = await in_time(self._timers, ends, work)
+        except BaseException as error:
+            if ends_caller(error):
+                self._observe(entity, messages, "unknown", began)
+            raise
+        if not is_kept:
+            self._observe(entity, messages, "unknown", began)
             raise OperationTimeoutError(
                 message="The disk of the spool did not answer in the time given to the call. What it was to "
                 "keep may still arrive: send it again with the same message_id."
             )
         await self._note_unanswered(entity, call, messages)
         call.route = "spool"
-        entity.counts["spool"]["ok"] += len(messages)
+        self._observe(entity, messages, "ok", began)
+
+    def _observe(
+        self, entity: PairedEntity, messages: list[Message], outcome: AttemptOutcome, began: float
+    ) -> None:
+        """The spool has taken messages, or may have."""
+        entity.counts["spool"][outcome] += len(messages)
         if self._around.observers.hear_sends:
             self._around.observers.tell_sent(
                 Sending(
                     path=entity.path,
                     route="spool",
-                    outcome="ok",
+                    outcome=outcome,
                     messages=len(messages),
                     size=sum(map(body_bytes, messages)),
                     seconds=self._timers.now() - began,
