@@ -357,6 +357,24 @@ def test_a_disk_that_was_set_back_takes_nothing_from_the_place(
     assert (head.is_open, files.audit(must_succeed=True).gaps) == (not has_ended, [])
 
 
+def test_a_segment_that_is_not_what_was_shipped_is_set_aside_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Either of the two is damaged, and nobody knows which."""
+    own, shared = tmp_path / "own", tmp_path / "shared"
+    records = SegmentWriter(own, KIND, is_chained=True, is_shipped=True)
+    records.append([asdict(record(1))])
+    path = records.close()
+    assert path is not None
+    data = path.read_bytes()
+    assert has_shipped(RecordShipper(own, shared, clock=SystemClock()))
+    path.write_bytes(data.replace(b"m1", b"m2"))
+    assert has_shipped(RecordShipper(own, shared, clock=SystemClock()))
+    assert (shared / path.name).read_bytes() == data
+    assert [one.name for one in own.glob("*.damaged")] == [f"{path.name}.damaged"]
+    assert f"{path}, or what differs from it, is damaged" in caplog.text
+
+
 def content_of(place: RecordPlace) -> dict[str, bytes]:
     store = open_store(place)
     return {name: store.read(name) for kind in (KIND, "operations") for name in store.list(kind)}

@@ -21,6 +21,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import fnmatch
+import logging
 import os
 import secrets
 import stat
@@ -30,6 +31,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar
 
+log = logging.getLogger(__name__)
 #: The mode of a file that holds secrets: for its owner alone.
 SECRET = 0o600
 _PRIVATE = 0o700
@@ -184,6 +186,7 @@ def set_aside(path: Path) -> None:
         number += 1
         place = path.with_name(f"{path.name}.{number}.damaged")
     path.rename(place)
+    log.error("%s, or what differs from it, is damaged: it is kept as %s", path, place.name)
 
 
 def remove_drafts(directory: Path) -> None:
