@@ -246,6 +246,27 @@ async def test_a_throttled_send_waits_10_s_if_nothing_is_said(still: Scene, time
     assert still.diary.changes == []
 
 
+async def test_who_is_throttled_waits_whatever_becomes_of_others_meanwhile(
+    still: Scene, timers: ManualTimers
+) -> None:
+    sender, silent = await begun_on_a_dead_peer(still, "delay", links_per_entity=2)
+    await timers.advance(5.0)
+    still.primary.faults.set("error", condition="com.microsoft:server-busy")
+    throttled = still.begin(sender.send_messages(text("throttled")))
+    await eventually(lambda: still.diary.outcomes("primary") == ["ok", "failed"])
+    still.primary.faults.clear()
+    await timers.advance(5.0)
+    await eventually(lambda: still.state() is SUSPECT)
+    await still.quiet()
+    assert (throttled.done(), silent.done()) == (False, False)
+    await timers.advance(5.0 - A_MOMENT)
+    assert is_due_in_a_moment(timers)
+    assert not throttled.done()
+    await timers.advance(A_MOMENT)
+    await asyncio.gather(throttled, silent)
+    assert still.state() is HEALTHY
+
+
 async def test_throttling_counts_after_a_while_if_that_is_wanted(still: Scene, timers: ManualTimers) -> None:
     _, sending = await begun_on_a_dead_peer(still, "busy", count_throttled_after=10.0, failover_interval=20.0)
     for _ in range(20):

@@ -254,6 +254,11 @@ class EntityHealth:
         return self._ping_due if self._ping_due is not None else self._fails_over_at()
 
     @property
+    def throttled_until(self) -> float:
+        """When the wait is over, or was, that the service asked for: rule 4."""
+        return self._counts_from
+
+    @property
     def pings_itself(self) -> bool:
         """Whether no other client can do it: it has to know for itself, or counts pings in a row. Rule 8."""
         return self._doubts_word or self._is_asked_to_look or self._is_counting

@@ -367,7 +367,7 @@ class PairedEntity:
         if is_change:
             # The call that rests has the turn, and so comes before those that wait in line.
             for link in self._links:
-                link.wake()
+                link.wake(self.health.throttled_until)
             self._stop_alarm()  # it was set for what this state waits for no more
         for effect in effects:
             match effect:

@@ -451,9 +451,9 @@ class SendLink:
         elif self._rest_until > self._timers.now():
             self._rest_timer = self._timers.call_at(self._rest_until, self._look_at_rest)
 
-    def wake(self) -> None:
-        """End the rest: something has changed."""
-        self._rest_until = 0.0
+    def wake(self, until: float = 0.0) -> None:
+        """End the rest: something has changed. `until` nobody goes on even so."""
+        self._rest_until = min(self._rest_until, until)
         self._end_rests()
 
     def _end_rests(self) -> None:
