@@ -89,15 +89,12 @@ class GroupCommit(Generic[T]):
         self._thread = thread
         self._lock = threading.Lock()
         self._waiting: list[_Waiter[T]] = []
+        #: How many items wait for the next write, also of callers that are gone.
+        self.waiting = 0
         # What is being written here, and the loop that began it.
         self._begun: list[_Waiter[T]] | None = None
         self._away: asyncio.AbstractEventLoop | None = None
         self._is_taken_over = False
-
-    @property
-    def waiting(self) -> int:
-        """How many appends wait for the next write, also of callers that are gone."""
-        return len(self._waiting)
 
     async def append(self, items: Sequence[T]) -> None:
         """Keep these; they are safe when this returns."""
@@ -107,6 +104,7 @@ class GroupCommit(Generic[T]):
             with self._lock:
                 is_first = not self._waiting
                 self._waiting.append(waiter)
+                self.waiting += len(items)
                 away = self._away
             if away is None:
                 if is_first:
@@ -133,8 +131,8 @@ class GroupCommit(Generic[T]):
     def _begin_here(self, here: WriteHere[T], loop: asyncio.AbstractEventLoop) -> bool:
         """Called while the thread has nothing to do, and takes on nothing."""
         with self._lock:
-            taken, self._waiting, self._away = self._waiting, [], loop
-            self._begun = taken
+            taken, self._waiting, self.waiting = self._waiting, [], 0
+            self._begun, self._away = taken, loop
         items = [item for waiter in taken for item in waiter.items]
         if here.begin(items, partial(self._end_here, taken, loop)):
             return True
@@ -154,6 +152,7 @@ class GroupCommit(Generic[T]):
     def _put_back(self, taken: list[_Waiter[T]]) -> None:
         with self._lock:
             self._waiting[:0] = taken
+            self.waiting += sum([len(waiter.items) for waiter in taken])
             self._begun = self._away = None
 
     def _end_here(self, taken: list[_Waiter[T]], loop: asyncio.AbstractEventLoop, is_kept: bool) -> None:
@@ -193,7 +192,7 @@ class GroupCommit(Generic[T]):
 
     def _take(self) -> list[_Waiter[T]]:
         with self._lock:
-            taken, self._waiting = self._waiting, []
+            taken, self._waiting, self.waiting = self._waiting, [], 0
         return taken
 
     def _write_waiting(self) -> None:

@@ -22,7 +22,7 @@ UNKNOWN = "unknown"
 UNANSWERED = "unanswered"
 
 log = logging.getLogger(__name__)
-# So many sends have their records wait for a disk that hangs: some 50 MB.
+# So many wait for a disk that hangs: some 50 MB.
 _MOST_WAITING = 100_000
 
 
