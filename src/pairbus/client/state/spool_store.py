@@ -366,6 +366,7 @@ class SpoolStore:
 
     def close(self) -> None:
         """Let go of the directory, and remove it if nothing is in it any more."""
+        self._lines.clear()  # somebody else may have them from now on
         try:
             self._shut()
             if self.is_there and all(path.name == _LOCK for path in self.directory.iterdir()):
