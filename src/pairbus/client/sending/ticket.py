@@ -152,7 +152,7 @@ async def in_time(timers: Timers, ends: float, work: Awaitable[object]) -> bool:
     """Wait for something that goes on without us, until then at most; whether it has come to its end."""
     ticket = Ticket()
     ticket.enter(work, timers.now(), None)
-    timer, reason = timers.call_at(ends, ticket.expire), None
+    timer = timers.call_at(ends, ticket.expire)
     try:
         try:
             await work
