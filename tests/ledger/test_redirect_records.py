@@ -319,6 +319,33 @@ async def test_what_a_cancelled_caller_wanted_kept_is_synced_all_the_same(
     assert ids_in(tmp_path) == ["m1"]
 
 
+async def test_who_is_closed_while_a_record_is_written_leaves_no_thread_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, allowed, fsync = threading.Event(), threading.Event(), os.fsync
+
+    def hang(descriptor: int) -> None:
+        begun.set()
+        assert allowed.wait(40)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", hang)
+    monkeypatch.setattr(segment_log, "_SYNC_AFTER", 3600.0)
+    records = SegmentRecords(tmp_path)
+    writing = asyncio.create_task(records.append([record(1)]))
+    await eventually(begun.is_set)
+    closing = asyncio.create_task(records.close())
+    await asyncio.sleep(0)
+    allowed.set()
+    await asyncio.wait_for(asyncio.gather(writing, closing), 40)
+    await eventually(lambda: records._thread._thread is None)
+    assert records._sync is not None
+    records._sync.cancel()
+    records._sync_soon()  # what was to come later, comes now
+    assert records._thread._thread is None
+    assert ids_in(tmp_path) == ["m1"]
+
+
 @pytest.mark.parametrize("together", [1, 2])
 async def test_behind_a_disk_that_hangs_only_so_many_records_are_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, together: int

@@ -124,7 +124,8 @@ class SegmentLog(Generic[Row]):
 
     def _sync_soon(self) -> None:
         self._sync = None
-        self._thread.submit(self._sync_rows)
+        if self._is_used:  # else closing has synced them
+            self._thread.submit(self._sync_rows)
 
     # -- on the thread
 
