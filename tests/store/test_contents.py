@@ -171,6 +171,21 @@ def test_small_messages_that_are_settled_together_fit_into_a_generation(
     assert max(settled) == 2
 
 
+@pytest.mark.usefixtures("little")
+def test_no_request_for_small_messages_needs_more_than_is_kept(broker: Broker) -> None:
+    with RawClient.of_owner(broker["slow"]) as client:
+        sender, receiver = client.attach("orders", sends=True), client.attach("orders", sends=False)
+        for _ in range(4):
+            client.send(sender, encode_data(b"x"))
+        for _ in range(4):
+            receiver.settle(client.receive(receiver).delivery_id, Modified(True, True, None), settled=True)
+        node = Requests(client, "orders/$management")
+        asked = {"operation": "com.microsoft:receive-by-sequence-number"}
+        for numbers, status in (([1, 2, 3, 4], 403), ([1, 2, 3], 200)):
+            body = {"sequence-numbers": Array(numbers, int), "receiver-settle-mode": UInt(1)}
+            assert node.ask(asked, encode_value(body))["statusCode"] == status
+
+
 async def test_a_read_stops_nobody_else(broker: Broker) -> None:
     store = SlowReads.made["slow"]
     async with client_of(broker, "slow") as slow, client_of(broker, "other") as other:
@@ -415,9 +430,9 @@ def test_what_was_read_before_a_change_is_not_taken_for_what_is_there_after_it(t
 
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One request may need a thousand bytes."""
+    """One request may need a thousand bytes, in two messages."""
     for module in ("contents", "links.sending_endpoint"):
-        monkeypatch.setattr(f"pairbus.broker.{module}.MOST_NEEDED", 1000)
+        monkeypatch.setattr(f"pairbus.broker.{module}.MOST_NEEDED", 1000 + 2 * OVERHEAD)
 
 
 @pytest.mark.usefixtures("little")
@@ -432,7 +447,7 @@ def test_no_request_needs_more_than_is_kept(broker: Broker) -> None:
         client.flush()
         found = [client.await_event(TransferReceived) for _ in range(5)]
         client.send(sender, encode_data(b"with it goes what was kept"))
-        # All at once: they are settled one by one.
+        # All at once: they are settled two by two.
         first, last = found[0].delivery_id, found[-1].delivery_id
         receiver.settle_range(first, last, Modified(True, True, None), settled=False)
         client.flush()

@@ -60,13 +60,13 @@ def check_at_hand(needed: Iterable[tuple[MessageQueue, StoredMessage]]) -> None:
     absent: dict[str, list[int]] = {}
     count = size = 0
     for queue, message in needed:
-        count, size = count + 1, size + message.size
+        count, size = count + 1, size + message.size + OVERHEAD
         if not message.is_at_hand:
             absent.setdefault(queue.path, []).append(message.sequence_number)
     if count > 1 and size > MOST_NEEDED:
         raise Refused(
             conditions.RESOURCE_LIMIT,
-            f"The {count} messages have {size} bytes, more than the {MOST_NEEDED} bytes that are handled at "
+            f"The {count} messages take {size} bytes, more than the {MOST_NEEDED} bytes that are handled at "
             "once. Name fewer of them.",
         )
     if absent:
