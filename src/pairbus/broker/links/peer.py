@@ -316,9 +316,9 @@ class Peer(Carried):
         try:
             if is_heard_out or self.is_full or self.host.is_loading:
                 self._closing = True
-                self._todo.clear()
                 self._drop_endpoints()
-            elif not self._is_waiting:  # else `work` comes when that is over
+            elif not (self._is_waiting or self._is_busy):  # else `work` comes
+                self._is_busy = True
                 self._read_and_do(now := time.monotonic(), now + MEMBER_SLICE)
                 self.host.touch(self)
                 asyncio.get_running_loop().call_soon(self.work)
