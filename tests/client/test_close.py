@@ -10,9 +10,11 @@ import pytest
 from pairbus.client.errors import ClientClosedError
 from pairbus.client.state.records import KIND
 from pairbus.ledger.chain import read_heads
+from pairbus.ledger.operation_log import OperationLog
 from pairbus.options import EntityState
 from pairbus.plumbing import tasks
 from pairbus.plumbing.files import hold_alone
+from tests.waiting import PATIENCE
 
 from .outage import hanging_disk, in_an_outage
 from .scene import HELD_BACK, Scene, eventually, text
@@ -194,6 +196,24 @@ async def test_closing_does_not_wait_for_a_disk_that_hangs(
     still.primary.faults.clear()
     await still.client(state_dir=tmp_path, enable_spool=True).start()
     await eventually(lambda: still.ids() == ["before", "spooled"])
+
+
+async def test_both_ledgers_are_closed_at_once(scene: Scene, tmp_path: Path) -> None:
+    """Each may have to wait for a disk that hangs, and closing ends within a limit."""
+    client = scene.client(state_dir=tmp_path, share_pings=True)
+    client.get_queue_sender("orders")
+    client.fail_over("orders")
+    await eventually(lambda: client._fleet_way is not None)
+    both, close = threading.Barrier(2), OperationLog.close
+
+    def close_together(log: OperationLog) -> None:
+        both.wait(PATIENCE)
+        close(log)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OperationLog, "close", close_together)
+        await client.close()
+    assert not both.broken
 
 
 def _is_let_go(state_dir: Path) -> bool:

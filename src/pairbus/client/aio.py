@@ -291,18 +291,18 @@ class PairedServiceBusClient:
         pair, self._pair = self._pair, None
         self._ending = pair
         receiving, self._receiving = self._receiving, None
-        parts = (self._status_file, pair, self._ledger, receiving)
+        parts = (self._status_file, pair, receiving)
         await take_each(
             *(part.close for part in parts if part is not None),
-            self._close_fleet_way,
+            self._close_ledgers,
             self._end_shipping,
             self._keep_status,
         )
 
-    async def _close_fleet_way(self) -> None:
-        """After the pair, which may find it as late as while it is closed."""
-        if self._fleet_way is not None:
-            await self._fleet_way.close()
+    async def _close_ledgers(self) -> None:
+        """After the pair, which may find its fleet as late as while it is closed. Each may have to wait."""
+        ledgers = (self._ledger, self._fleet_way)
+        await asyncio.gather(*(one.close() for one in ledgers if one is not None))
 
     async def _end_shipping(self) -> None:
         """Last, when all that there is to ship has been written."""

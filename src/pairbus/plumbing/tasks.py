@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-#: How long the end of anything waits for a disk.
-DISK_LIMIT = 5.0
+#: How long the end of anything waits for a disk. Some of them follow each other when a client is closed.
+DISK_LIMIT = 3.0
 
 
 async def wait_at_most(event: asyncio.Event, seconds: float | None) -> bool:
