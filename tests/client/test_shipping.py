@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pairbus import ConfigurationError, Observer, PairedServiceBusClient
+from pairbus.client.state import shipping
 from pairbus.client.state.records import KIND, RedirectRecord, SegmentRecords
 from pairbus.client.state.shipping import RecordShipper
 from pairbus.clock import SystemClock
@@ -21,6 +22,7 @@ from pairbus.ledger import segment
 from pairbus.ledger.operation_log import OperationLog
 from pairbus.ledger.receipts import KIND as RECEIPTS
 from pairbus.ledger.record_files import RecordFiles
+from pairbus.ledger.retention import DAY, trim
 from pairbus.ledger.segment import SegmentWriter, parse_lines, read_segment
 from pairbus.ledger.shipped import shipped_to
 from pairbus.ledger.silence import IDLE_SILENCE, SILENCE, is_silent, tell_behind, tell_silent
@@ -373,6 +375,50 @@ def test_a_segment_that_is_not_what_was_shipped_is_set_aside_and_told(
     assert (shared / path.name).read_bytes() == data
     assert [one.name for one in own.glob("*.damaged")] == [f"{path.name}.damaged"]
     assert f"{path}, or what differs from it, is damaged" in caplog.text
+
+
+def refuse(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("is_in_store", [True, False])
+def test_who_has_lost_all_before_any_of_it_was_shipped_is_told(
+    place: StoreUri, tmp_path: Path, is_in_store: bool
+) -> None:
+    """The place took nothing for as long as the process lived, say."""
+    own = tmp_path / "own"
+    shared = tmp_path / "shared"
+    goal: RecordPlace = place if is_in_store else shared
+    records = SegmentWriter(own, KIND, is_chained=True, is_shipped=True)
+    records.append([asdict(record(1))])
+    segment_path = records.close(ends=True)
+    assert segment_path is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shipping, "put_anew", refuse)
+        assert not has_shipped(RecordShipper(own, goal, clock=SystemClock()))
+    segment_path.unlink()
+    assert has_shipped(RecordShipper(own, goal, clock=SystemClock()))
+    files = StoreFiles.list(open_store(goal), KIND) if is_in_store else RecordFiles.list(shared, KIND)
+    (told,) = files.audit(must_succeed=True).gaps
+    assert told.startswith(f"commits 1 to 1 of {records.writer} are gone")
+
+
+def test_who_was_shipped_and_forgotten_is_not_missed_when_its_disk_is_set_back(tmp_path: Path) -> None:
+    own, shared, earlier = (tmp_path / name for name in ("own", "shared", "earlier"))
+    records = SegmentWriter(own, KIND, is_chained=True, is_shipped=True)
+    records.append([asdict(record(1))])
+    records.close()
+    assert has_shipped(RecordShipper(own, shared, clock=SystemClock()))
+    shutil.copytree(own, earlier)
+    records.close(ends=True)
+    assert has_shipped(RecordShipper(own, shared, clock=SystemClock()))
+    for days in (2, 1):
+        trim(shared, before=SystemClock().now() - days * DAY)
+    assert not list(shared.glob("*.head"))
+    shutil.rmtree(own)
+    shutil.copytree(earlier, own)
+    assert has_shipped(RecordShipper(own, shared, clock=SystemClock()))
+    assert RecordFiles.list(shared, KIND).audit(must_succeed=True).gaps == []
 
 
 def content_of(place: RecordPlace) -> dict[str, bytes]:

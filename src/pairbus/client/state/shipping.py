@@ -20,9 +20,12 @@
    would put the same object, which is empty for a moment while it is put.
 8. A disk may have been set back to an earlier state. So nothing takes the place of what tells more: neither a
    segment that begins like the one that is there, nor the head of a chain that has come further since.
+9. A writer of whom anything was put has a lock that is not empty. If the place has nothing of it later, its
+   last word was put before, and all of it is in a table by now; else it has lost what its head tells of.
 """
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -269,13 +272,11 @@ class RecordShipper:
             lock_of_writer(self._directory, kind, head.writer).unlink(missing_ok=True)
 
     def _is_news(self, kind: str, head: ChainHead, *, is_last: bool) -> bool:
-        """Whether the place does not know it from an earlier process. If there is nothing of the writer, its
-        last word was put before, by a process that did not hear of it, and all of it is in a table by now.
-        """
+        """Whether the place does not know it from an earlier process; rule 9."""
         store, name = open_store(self._place), head.name(kind)
         of_writer = [one for one in store.list(kind) if f"-{head.writer}" in one]
         if is_last and head.commits and not of_writer:
-            return False
+            return _was_never_put(lock_of_writer(self._directory, kind, head.writer))
         told = [parse_head(one, store.read(one)) for one in of_writer if one == name or is_of_head(one, name)]
         return all(one is None or one.commits <= head.commits for one in told)
 
@@ -289,9 +290,17 @@ class RecordShipper:
         told = head.as_nobody() if is_idle else head
         object_name = told.object_name(kind) if isinstance(self._place, StoreUri) else told.name(kind)
         put_anew(store, object_name, told.to_bytes())
+        lock = lock_of_writer(self._directory, kind, head.writer)
+        if _was_never_put(lock):
+            os.truncate(lock, 1)  # a hole, which needs no room: on a full disk shipping makes some
         before = {known.object_name} if known is not None else set()
         if not head.is_open and (is_idle or known is None):
             before = {one for one in store.list(kind) if is_of_head(one, name)}
         for one in before - {object_name}:
             store.delete(one)
         self._told[name] = _Told(head, object_name)
+
+
+def _was_never_put(lock: Path) -> bool:
+    """Whether that is known of the writer with this lock: rule 9."""
+    return lock.exists() and not lock.stat().st_size
