@@ -119,14 +119,28 @@ def test_days_of_a_month_that_is_over_are_not_kept(records: Path) -> None:
     assert money.read(now=later) == MoneySum(records, default_sheet()).read(now=later)
 
 
+@pytest.mark.parametrize("name", ["_sums-00000", "_told-00000"])
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_of_a_day_whose_sums_are_damaged_the_rows_are_read(records: Path, name: str, is_gone: bool) -> None:
+    take_in(records)
+    before = MoneySum(records, default_sheet()).read(now=NOW)
+    for day, _ in day_brief.newest_days(records).values():
+        data = (day / name).read_bytes()
+        (day / name).write_bytes(data[:-70] + bytes([data[-70] ^ 1]) + data[-69:])
+        if is_gone:
+            (day / name).unlink()
+    assert MoneySum(records, default_sheet()).read(now=NOW) == before
+
+
 def test_a_day_whose_file_is_gone_is_told_and_no_older_sum_passed_off(records: Path) -> None:
     take_in(records)
     day = next(path for path, _ in day_brief.newest_days(records).values())
-    sums = next(day.glob("*sums*"))
-    sums.rename(records / "elsewhere")
-    sums.symlink_to(records / "nowhere")
+    next(day.glob("*sums*")).unlink()
+    rows = next(day.glob("*.parquet"))
+    rows.rename(records / "elsewhere")
+    rows.symlink_to(records / "nowhere")
     money = MoneySum(records, default_sheet())
     with pytest.raises(FileNotFoundError):
         money.read(now=NOW)
-    (records / "elsewhere").replace(sums)
+    (records / "elsewhere").replace(rows)
     assert money.read(now=NOW) == MoneySum(records, default_sheet()).read(now=NOW)

@@ -154,11 +154,25 @@ def _beyond(taken: _Taken, ledger: Ledger) -> list[Operation]:
 
 
 def _read_day(path: Path, *, now: float) -> _Taken:
-    """A day that has no sums, as version 0.1.0 has left it, is left to the report."""
-    from pairbus.spark.day_brief import judge_marks, read_marks, read_sums, uses_of
+    """A day that has no sums, as version 0.1.0 has left it, is left to the report; of one whose sums are
+    damaged the rows are read.
+    """
+    from pairbus.spark.day_brief import (
+        Brief,
+        brief_directory,
+        has_brief,
+        judge_marks,
+        read_marks,
+        read_sums,
+        uses_of,
+    )
 
-    outages, writers, _, bad = judge_marks(read_marks(path), now=now)
-    return _Taken(uses_of(read_sums(path)), outages, writers, bad)
+    if not any(path.glob("_*")):
+        return _Taken()
+    is_whole = has_brief(path)
+    brief = Brief(read_sums(path), read_marks(path)) if is_whole else brief_directory(path, now=now)
+    outages, writers, _, bad = judge_marks(brief.marks, now=now)
+    return _Taken(uses_of(brief.sums), outages, writers, bad)
 
 
 def _cost_per_hour(bill: Bill, now: float) -> Decimal:
