@@ -421,6 +421,33 @@ def test_who_was_shipped_and_forgotten_is_not_missed_when_its_disk_is_set_back(t
     assert RecordFiles.list(shared, KIND).audit(must_succeed=True).gaps == []
 
 
+@pytest.mark.parametrize("is_told_before", [True, False])
+def test_the_end_of_a_dead_writer_is_missed_if_its_anchor_is_gone_too(
+    tmp_path: Path, is_told_before: bool
+) -> None:
+    """The anchor of who has adopted it, that is; perhaps while its process still ran."""
+    own, shared = tmp_path / "own", tmp_path / "shared"
+    records = SegmentWriter(own, KIND, is_chained=True, is_shipped=True)
+    for number in (1, 2):
+        records.append([asdict(record(number))])
+        if number == 1:
+            records.close()
+    assert records._open is not None
+    assert records._life is not None
+    records._open.abandon()
+    if is_told_before:
+        assert has_shipped(RecordShipper(own, shared, clock=SystemClock()))
+    records._life.release()
+    assert has_shipped(RecordShipper(own, shared, clock=SystemClock()))
+    assert RecordFiles.list(shared, KIND).audit(must_succeed=True).gaps == []
+    assert ids_in(shared) == ["m1", "m2"]
+    for path in (*shared.glob("*-00000002.jsonl"), *shared.glob("*-00000002.head")):
+        path.unlink()
+    assert ids_in(shared) == ["m1"]
+    (told,) = RecordFiles.list(shared, KIND).audit(must_succeed=True).gaps
+    assert told.startswith(f"commits 2 to 2 of {records.writer} are gone")
+
+
 def content_of(place: RecordPlace) -> dict[str, bytes]:
     store = open_store(place)
     return {name: store.read(name) for kind in (KIND, "operations") for name in store.list(kind)}

@@ -8,7 +8,7 @@
    told anew now and then, though nothing was written, so that its silence says that it has died; see
    `ledger.silence`.
 3. Whoever has the state directory next adopts what a dead process left open, ships it, and tells the end of
-   its chain. That a writer runs is known by a lock, which ends with it.
+   its chain in its place. That a writer runs is known by a lock, which ends with it.
 4. A put that fails is made again with the next round, from the same segment. Nothing is removed before that.
    One that was left behind without an answer is waited for first: it would empty what is there by then.
 5. A pump is *introduced*: a round is made before it moves anything. Whoever judges by what is in the place
@@ -39,6 +39,7 @@ from pairbus.errors import UnreachableError
 from pairbus.ledger.chain import (
     ChainHead,
     HeadFile,
+    is_head,
     is_of_head,
     is_told_by,
     parse_head,
@@ -214,7 +215,7 @@ class RecordShipper:
             self._shipped += 1
         for kind, (path, head) in heads:
             if head is not None and head.writer not in passed_over:
-                told = replace(head, is_open=False) if path in dead else head
+                told = self._end(kind, head) if path in dead else head
                 self._tell(kind, path, told, now, is_idle=head.is_idle)
 
     def _put_segment(self, path: Path) -> None:
@@ -229,6 +230,14 @@ class RecordShipper:
             set_aside(path)
             return
         path.unlink()
+
+    def _end(self, kind: str, head: ChainHead) -> ChainHead:
+        """What a dead writer would have said at its end: anchors of who has adopted it are told before."""
+        store = open_store(self._place)
+        names = [one for one in store.list(kind) if is_head(one) and f"-{head.writer}-" in one]
+        told = [one for name in names if (one := parse_head(name, store.read(name))) and one.is_adopted]
+        last = max((head, *told), key=lambda one: one.commits)
+        return replace(head, is_open=False, commits=last.commits, hash=last.hash)
 
     def _heads(self) -> list[tuple[str, HeadFile]]:
         return [(kind, one) for kind in (REDIRECTS, RECEIPTS) for one in read_heads(self._directory, kind)]
