@@ -6,7 +6,7 @@ import hmac
 import ssl
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote_plus
 
 import jwt
@@ -19,9 +19,12 @@ from azure.core.exceptions import (
     ServiceRequestError,
 )
 
+from pairbus.backlog.depth import read_depth
+from pairbus.backlog.discovery import administration
 from pairbus.backlog.provisioner import Provisioner
 from pairbus.broker import Broker
 from pairbus.pairing.names import parse_connection_string
+from pairbus.pump.pair import Side
 from pairbus.sdk.administration import TROUBLES, Trouble, describe_trouble, judge_trouble, open_administration
 from tests.waiting import PATIENCE
 
@@ -142,6 +145,41 @@ async def test_the_provisioner_needs_the_role_of_an_owner(
         )
         report = await provisioner.run()
     assert report.state == ("ready" if trouble is None else trouble.value)
+
+
+class ClosedCredential(Credential):
+    """Made of its name by each who asks, and closed by them."""
+
+    made: ClassVar[list["ClosedCredential"]] = []
+    secret = "a shared secret that is long enough for HS256"
+
+    def __init__(self) -> None:
+        roles = ["Azure Service Bus Data Owner"]
+        claims = {"aud": "https://servicebus.azure.net", "exp": time.time() + 3600, "roles": roles}
+        super().__init__(jwt.encode(claims, self.secret, algorithm="HS256"))
+        self.is_closed = False
+        self.made.append(self)
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+async def test_a_credential_that_is_made_for_a_look_is_closed_after_it(tmp_path: Path) -> None:
+    """Or each look of a dashboard would leave a connection to the token service open."""
+    ClosedCredential.made.clear()
+    key = tmp_path / "jwt-key"
+    key.write_text(ClosedCredential.secret)
+    with Broker({"contoso-dr": 0}, jwt_key=key) as broker:
+        broker["contoso-dr"].create_queue("orders")
+        side = Side(
+            host=f"localhost:{broker['contoso-dr'].port}",
+            credential=f"{__name__}:ClosedCredential",
+            ca_file=str(broker.certificate),
+        )
+        for name, is_there in (("orders", True), ("none", False)):
+            depth = await read_depth(lambda: administration(side), [name])
+            assert ([one.name for one in depth.queues] == [name]) == is_there
+    assert [one.is_closed for one in ClosedCredential.made] == [True, True]
 
 
 class Unavailable:

@@ -1,9 +1,11 @@
 """Which queues the backlog of a pair has, and what they hold."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from pairbus.errors import ConfigurationError
 from pairbus.pairing.names import backlog_queue_names
@@ -11,6 +13,7 @@ from pairbus.plumbing.wording import counted
 from pairbus.portal import Portal
 from pairbus.pump.pair import Side
 from pairbus.sdk.administration import TROUBLES, describe_trouble, open_administration
+from pairbus.wire.tokens import close_credential
 
 from .backlog import Backlog
 from .depth import read_depth
@@ -119,10 +122,18 @@ def _served(index: int, names: Sequence[str]) -> tuple[ServedQueue, ...]:
     return tuple(ServedQueue(index, name) for name in names)
 
 
-def administration(side: Side) -> Any:
-    """An administration client for one side, resolved in this process; close it."""
+@asynccontextmanager
+async def administration(side: Side) -> AsyncIterator[ServiceBusAdministrationClient]:
+    """An administration client for one side, resolved in this process, with a credential of its own."""
     resolved = side.resolve()
     keywords = {} if side.ca_file is None else {"connection_verify": side.ca_file}
     if resolved.parsed is not None:
-        return open_administration(resolved.parsed.text, keywords=keywords)
-    return open_administration(resolved.endpoint.host, resolved.credential(), keywords=keywords)
+        async with open_administration(resolved.parsed.text, keywords=keywords) as admin:
+            yield admin
+        return
+    credential, address = resolved.credential(), resolved.endpoint.administration
+    try:
+        async with open_administration(address, credential, keywords=keywords) as admin:
+            yield admin
+    finally:
+        await close_credential(credential)

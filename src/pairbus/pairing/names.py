@@ -46,6 +46,11 @@ class Endpoint(NamedTuple):
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    @property
+    def administration(self) -> str:
+        """Where its administration is asked: at the port of https, unless a port is named, which has all."""
+        return self.host if self.port == _TLS_PORT else str(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionString:

@@ -7,6 +7,7 @@ port, so that nobody has to trust its certificate first; every other one is aske
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
@@ -26,7 +27,7 @@ from pairbus.plumbing.hosts import is_loopback, os_reason
 
 from .credentials import for_event_loop
 
-OpenAdministration = Callable[[], ServiceBusAdministrationClient]
+OpenAdministration = Callable[[], AbstractAsyncContextManager[ServiceBusAdministrationClient]]
 
 #: How long one administrative request may take; Azure answers within a second or two.
 REQUEST_LIMIT = 15.0
