@@ -18,6 +18,7 @@ from azure.core.exceptions import (
     ResourceNotFoundError,
     ServiceRequestError,
 )
+from azure.identity import ChainedTokenCredential, CredentialUnavailableError
 
 from pairbus.backlog.depth import read_depth
 from pairbus.backlog.discovery import administration
@@ -202,7 +203,23 @@ async def test_a_token_that_cannot_be_had_is_not_taken_for_a_refusal(
     provisioner = Provisioner(lambda: open_administration(address, Unavailable(error)), "contoso", count=1)
     report = await provisioner.run()
     assert report.state == "unreachable"
-    assert f"no token could be had: {error}" in report.warnings[0]
+    assert f"no token could be had: {error}; is anybody signed in here" in report.warnings[0]
+
+
+async def test_of_the_ways_to_sign_in_those_are_told_that_there_are_here(broker: Broker) -> None:
+    """`DefaultAzureCredential` tells of eight on two screens, most of which nobody meant to use."""
+    chain = ChainedTokenCredential(
+        Unavailable(CredentialUnavailableError("VisualStudioCodeCredential requires the broker")),
+        Unavailable(CredentialUnavailableError("Azure CLI not found on path")),
+        Unavailable(ClientAuthenticationError("AADSTS7000215: Invalid client secret.\nTrace ID: 1")),
+    )
+    address = f"127.0.0.1:{broker['contoso-dr'].port}"
+    report = await Provisioner(lambda: open_administration(address, chain), "contoso", count=1).run()
+    assert report.warnings == (
+        "the secondary cannot be reached: no token could be had: ChainedTokenCredential failed to retrieve a "
+        "token from the included credentials. Unavailable: AADSTS7000215: Invalid client secret; "
+        "is anybody signed in here, for instance by `az login`?",
+    )
 
 
 async def test_a_namespace_that_is_down_is_told_in_the_words_of_the_system(broker: Broker) -> None:

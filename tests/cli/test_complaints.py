@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pairbus.cli.complaints import EXTRAS, complain_of, distribution_of
-from pairbus.wire.errors import CONNECTION_LOST, UNANSWERED, TransportError
+from pairbus.plumbing.wording import SIGN_IN
+from pairbus.wire.errors import CONNECTION_LOST, NO_TOKEN, UNANSWERED, TransportError
 
 from .process import PATIENCE, call
 
@@ -126,6 +127,10 @@ def test_every_library_of_an_extra_is_known() -> None:
         ),
         (TransportError(UNANSWERED, "a:1"), "no answer in time: a:1; is it up?"),
         (TransportError("amqp:not-found", "no such queue"), "amqp:not-found: no such queue"),
+        (
+            TransportError("com.microsoft:auth-failed", f"{NO_TOKEN}: LookupError: none."),
+            f"{NO_TOKEN}: LookupError: none; {SIGN_IN}",
+        ),
         (
             TransportError("com.microsoft:auth-failed", "401: no such key."),
             "401: no such key; is the key right,",

@@ -17,7 +17,7 @@ from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBu
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pairbus import words
+from pairbus import conditions, words
 from pairbus.amqp.encoding import encode
 from pairbus.amqp.errors import EncodeError
 from pairbus.amqp.message import (
@@ -51,15 +51,20 @@ from pairbus.amqp.types import (
 )
 from pairbus.broker import Broker, NamespaceHandle, QueueSettings
 from pairbus.cli.message_form import as_it_was_sent, describe_message, read_line, write_line
-from pairbus.errors import ConfigurationError
+from pairbus.cli.message_moves import MessagePlace, in_words
+from pairbus.cli.namespaces import ChosenNamespace
+from pairbus.cli.pairs import SideAddress
+from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.pairing.envelope import ACCOUNTED
 from pairbus.plumbing.files import publish
+from pairbus.plumbing.wording import SIGN_IN
 from pairbus.pump.amqp_transport import AmqpSource
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import Side
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import Unit
 from pairbus.sdk import sessions
+from pairbus.wire.errors import NO_TOKEN, TokenMissing
 from tests.amqp.values import SCALARS, VALUES
 from tests.examples import examples
 from tests.waiting import PATIENCE
@@ -591,3 +596,11 @@ ODD: dict[str, bytes] = {
 def test_whatever_a_namespace_holds_can_be_exported(what: str) -> None:
     line = write_line(scan(ODD[what])).encode()
     assert read_line(line, 1).payload == ODD[what]
+
+
+def test_a_credential_that_gives_no_token_is_no_wrong_key() -> None:
+    address = SideAddress(host="contoso.servicebus.windows.net", connection_string=None)
+    place = MessagePlace(ChosenNamespace(name="contoso", address=address, certificate=None), "orders")
+    told = in_words(TokenMissing(conditions.AUTH_FAILED, f"{NO_TOKEN}: LookupError: none."), place)
+    assert type(told) is UnreachableError
+    assert str(told) == f"orders of contoso: {NO_TOKEN}: LookupError: none; {SIGN_IN}"

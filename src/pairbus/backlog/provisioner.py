@@ -38,6 +38,7 @@ from pairbus.sdk.administration import (
     ask,
     describe_trouble,
     judge_trouble,
+    with_advice,
 )
 from pairbus.timers import LoopTimers, Timers, sleep_by
 
@@ -366,8 +367,7 @@ class _Stop:
                 f"the secondary refuses the credential ({self.text.rstrip('.')}): is its key right, and has "
                 "it the Manage claim? Senders need the Send claim alone if the queues exist"
                 if not_permitted
-                else f"the secondary cannot be reached: {self.text}; "
-                "is it up, and its connection string right?",
+                else f"the secondary cannot be reached: {with_advice(self.text)}",
             ),
         )
 

@@ -84,13 +84,16 @@ def _missing_library(error: ModuleNotFoundError) -> Complaint | None:
 def in_words(text: str) -> str:
     """The text of an error; the conditions that the pump has for lines that are down become sentences."""
     from pairbus.conditions import AUTH_FAILED, UNAUTHORIZED
-    from pairbus.wire.errors import CONNECTION_LOST, UNANSWERED  # late: only where something failed
+    from pairbus.plumbing.wording import SIGN_IN
+    from pairbus.wire.errors import CONNECTION_LOST, NO_TOKEN, UNANSWERED  # late: only where something failed
 
     condition, _, told = text.partition(": ")
     if condition == CONNECTION_LOST:
         lost = "" if told.startswith("cannot reach") else "the connection was lost: "
         return f"{lost}{told}; is the namespace up, and its connection string right?"
     if condition in (AUTH_FAILED, UNAUTHORIZED):
+        if told.startswith(NO_TOKEN):
+            return f"{told.rstrip('.')}; {SIGN_IN}"
         return f"{told.rstrip('.')}; is the key right, and has its policy the claim for this?"
     return f"no answer in time: {told}; is it up?" if condition == UNANSWERED else text
 

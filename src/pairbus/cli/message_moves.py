@@ -25,6 +25,7 @@ from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.plumbing.files import publish, read_given
 from pairbus.plumbing.json_text import parse_json
 from pairbus.plumbing.ranges import ranges_of
+from pairbus.plumbing.wording import SIGN_IN
 from pairbus.pump.browsing import PAGE
 from pairbus.pump.judgement import Remedy, judge
 from pairbus.pump.options import PumpOptions
@@ -32,7 +33,7 @@ from pairbus.pump.pump import opened_transport
 from pairbus.pump.transport import BacklogSource, Destination, Peeked, Transport, Unit
 from pairbus.pump.unwrapping import read_postmark
 from pairbus.sdk.sessions import cancel_scheduled, purge_session
-from pairbus.wire.errors import TransportError
+from pairbus.wire.errors import TokenMissing, TransportError
 
 from .message_form import as_it_was_sent
 from .namespaces import ChosenNamespace
@@ -74,6 +75,8 @@ def in_words(error: TransportError, place: MessagePlace) -> Exception:
         conditions.NOT_ALLOWED: "name a queue, or TOPIC/Subscriptions/NAME",
     }
     told = error.description.rstrip(".") or error.condition
+    if isinstance(error, TokenMissing):
+        return UnreachableError(f"{place}: {told}; {SIGN_IN}")
     if error.condition in mends:
         return ConfigurationError(f"{place}: {told}; {mends[error.condition]}")
     return UnreachableError(f"{place}: {told}; is the namespace up, and its connection string right?")

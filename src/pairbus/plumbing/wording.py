@@ -1,5 +1,6 @@
-"""Counts, times and money as people read them: the same on the terminal and on every page."""
+"""Counts, times, money and refusals as people read them: the same on the terminal and on every page."""
 
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -8,6 +9,11 @@ _SPANS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"
 _MOST_PLACES = 6
 _HALF_A_CENT = Decimal("0.005")
 _LEAST = Decimal(1).scaleb(-_MOST_PLACES)
+# How azure-identity tells of many ways to sign in, and of one that there is not here.
+_TRIED = "Attempted credentials:"
+_NO_SUCH_WAY = re.compile("unavailable|not found|not be found|not installed|requires the")
+#: What to do where a credential gives no token.
+SIGN_IN = "is anybody signed in here, for instance by `az login`?"
 
 
 def counted(number: int, one: str, many: str) -> str:
@@ -45,3 +51,10 @@ def write_amounts(*amounts: Decimal) -> list[str]:
     least = min((abs(amount) for amount in amounts if amount), default=_LEAST)
     places = min(max(2, 1 - least.adjusted()), _MOST_PLACES) if any(amounts) else 2
     return [f"< {_LEAST:f}" if 0 < amount < _LEAST else f"{amount:,.{places}f}" for amount in amounts]
+
+
+def write_no_token(error: BaseException) -> str:
+    """Why a credential gave no token, in a line: of the ways that it tried, those that there are here."""
+    first, _, tried = str(error).partition(_TRIED)
+    ways = [line for line in tried.splitlines() if line.startswith("\t") and not _NO_SUCH_WAY.search(line)]
+    return " ".join(" ".join([first, *ways]).split()) or type(error).__name__

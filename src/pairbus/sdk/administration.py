@@ -24,6 +24,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from pairbus.pairing.names import parse_connection_string
 from pairbus.plumbing.hosts import is_loopback, os_reason
+from pairbus.plumbing.wording import SIGN_IN, write_no_token
 
 from .credentials import for_event_loop
 
@@ -35,6 +36,7 @@ REQUEST_LIMIT = 15.0
 #: What a request fails with for a reason of the service or of the connection; a TimeoutError is an OSError.
 TROUBLES = (AzureError, OSError)
 _FORBIDDEN = (401, 403)
+_NO_TOKEN = "no token could be had"
 _DETAIL = re.compile(r"<Detail>(?:SubCode=\d+\.\s*)?(.*?)\s*(?:TrackingId:.*?)?</Detail>", re.DOTALL)
 
 T = TypeVar("T")
@@ -111,7 +113,7 @@ class _Credential:
         try:
             token: AccessToken = await self._credential.get_token(*scopes, **options)
         except Exception as error:
-            raise ServiceRequestError(f"no token could be had: {describe_trouble(error)}") from error
+            raise ServiceRequestError(f"{_NO_TOKEN}: {write_no_token(error)}") from error
         return token
 
 
@@ -159,3 +161,9 @@ def describe_trouble(error: Exception) -> str:
         return f"{host}:{getattr(cause, 'port', '')}: {os_reason(cause)}"
     found = _DETAIL.search(str(error))
     return " ".join((found.group(1) if found else str(error)).split()) or type(error).__name__
+
+
+def with_advice(told: str) -> str:
+    """What `describe_trouble` tells of a namespace that cannot be reached, and what to look at."""
+    mend = SIGN_IN if told.startswith(_NO_TOKEN) else "is it up, and its connection string right?"
+    return f"{told.rstrip('.')}; {mend}"

@@ -15,7 +15,7 @@ from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.plumbing.toml_tables import name_nearest, parse_value
 from pairbus.words import DEFAULT_RULE
 
-from .administration import TROUBLES, Trouble, describe_trouble, judge_trouble
+from .administration import TROUBLES, Trouble, describe_trouble, judge_trouble, with_advice
 from .side import SdkSide
 
 T = TypeVar("T")
@@ -72,8 +72,7 @@ async def administer(
         if trouble is Trouble.NOT_PERMITTED:
             mend = "is its key right, and has its policy the Manage claim?"
             raise UnreachableError(f"{name}: {told.rstrip('.')}; {mend}") from None
-        mend = "is it up, and its connection string right?"
-        raise UnreachableError(f"{name} does not answer: {told}; {mend}") from None
+        raise UnreachableError(f"{name} does not answer: {with_advice(told)}") from None
 
 
 async def list_entities(admin: ServiceBusAdministrationClient) -> list[dict[str, Any]]:

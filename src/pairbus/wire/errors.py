@@ -63,6 +63,10 @@ class TokenRefused(TransportError):
         super().__init__(condition, description)
 
 
+#: How the text of a `TokenMissing` begins.
+NO_TOKEN = "the credential gave no token"
+
+
 class TokenMissing(TransportError):
     """The credential gave no token; what it raised is the cause."""
 

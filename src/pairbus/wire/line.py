@@ -57,10 +57,11 @@ from pairbus.clock import SystemClock
 from pairbus.plumbing.hosts import os_reason
 from pairbus.plumbing.promises import wake_all
 from pairbus.plumbing.tasks import is_cancelled
+from pairbus.plumbing.wording import write_no_token
 from pairbus.timers import LoopTimers
 
 from .answers import SendAnswer
-from .errors import CONNECTION_LOST, UNANSWERED, TokenMissing, TokenRefused, TransportError
+from .errors import CONNECTION_LOST, NO_TOKEN, UNANSWERED, TokenMissing, TokenRefused, TransportError
 from .shared_timer import SharedTimer
 from .tokens import TokenSource
 
@@ -347,7 +348,8 @@ class AmqpLine(asyncio.BufferedProtocol):
             token = await self._tokens.token(audience, self._clock.now())
         except Exception as error:  # whatever a credential raises: its service is away, or it is not allowed
             raise TokenMissing(
-                conditions.AUTH_FAILED, f"the credential gave no token: {type(error).__name__}: {error}"
+                conditions.AUTH_FAILED,
+                f"{NO_TOKEN}: {type(error).__name__}: {write_no_token(error)}",
             ) from error
         await self.put_token(audience, token.kind, token.value)
         self._expiries[path] = token.expires_at
