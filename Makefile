@@ -61,6 +61,7 @@ $(LOCKED): $(LOCK)
 # The build back end is in the lock too, so nothing unlocked is fetched for the editable install.
 $(READY): $(LOCKED) pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@echo "setup: done; \". .venv/bin/activate\" puts pairbus on the path"
 	@touch $@
 
 demo: $(READY)
