@@ -45,6 +45,17 @@ def test_without_a_pair_it_looks_at_the_machine(look: Look) -> None:
     assert "--pair" in found["pair"]["remedy"]
 
 
+def test_a_pair_that_is_amiss_is_a_line_below_those_of_the_machine(
+    look: Look, paired: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks what is wrong is told all that can be told."""
+    monkeypatch.delenv("PRIMARY", raising=False)
+    code, found = look(*paired)
+    assert (code, found["python"]["verdict"]) == (2, "ok")
+    assert found["pair"]["verdict"] == "error"
+    assert "PRIMARY is not set" in found["pair"]["found"]
+
+
 def test_both_sides_are_reached_and_their_clocks_compared(
     look: Look, paired: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

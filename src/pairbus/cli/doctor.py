@@ -32,9 +32,9 @@ from pairbus.errors import ConfigurationError
 from pairbus.plumbing.hosts import os_reason
 from pairbus.plumbing.wording import counted
 
-from .complaints import EXTRAS, distribution_of
+from .complaints import EXTRAS, distribution_of, in_a_line
 from .config_review import find_trouble
-from .exit_codes import FOUND, UNREACHABLE
+from .exit_codes import FOUND, UNREACHABLE, USAGE
 from .group import examples
 from .pairs import PairChoice, PairSettings, SideAddress, pair_options
 from .progress import working
@@ -79,17 +79,25 @@ def doctor(*, choice: PairChoice, as_json: bool) -> int:
     """Look at this machine and at what it reaches.
 
     Versions, Java, descriptors, and with a pair its directories, both sides and their clocks: one table, with
-    what to do, to read or to paste. Shows no keys, sends nothing. Exit code 1: something is amiss. 3: a side
-    cannot be reached.
+    what to do, to read or to paste. Shows no keys, sends nothing. Exit code 1: something is amiss. 2: how the
+    pair is named or configured is. 3: a side cannot be reached.
     """
-    settings = choice.resolve() if choice.is_made else None
+    settings, mistake = None, ""
+    try:
+        settings = choice.resolve() if choice.is_made else None
+    except ConfigurationError as error:  # a line like any other: the rest is to be seen too
+        mistake = str(error)
     with working("looking around"):
         found = [*_look_at_machine()]
         reached = [] if settings is None else asyncio.run(_look_at_pair(settings))
     found += reached
-    if settings is None:
+    if mistake:
+        found.append(Symptom("pair", "error", in_a_line(mistake)))
+    elif settings is None:
         found.append(Symptom("pair", "note", "none was named", "name one with --pair or --primary-env"))
     tell([asdict(symptom) for symptom in found], _draw(found), as_json=as_json)
+    if mistake:
+        return USAGE
     if any(symptom.verdict == "error" for symptom in reached if symptom.what.startswith("reach ")):
         return UNREACHABLE
     return FOUND if any(symptom.verdict in ("warning", "error") for symptom in found) else 0
