@@ -5,12 +5,13 @@ import sys
 from collections import Counter
 from pathlib import Path, PurePath
 
-PACKAGE = PurePath("src/pairbus")
+SOURCE, PACKAGE = PurePath("src"), "pairbus"
 
 
 def room_of(path: str) -> str:
-    """`src/pairbus/broker/engine/queue.py` -> `broker.engine`; what lies at the top is its own room."""
-    parts = PurePath(path).relative_to(PACKAGE).with_suffix("").parts
+    """`src/pairbus/broker/engine/queue.py` -> `broker.engine`; what lies above is a room of its own."""
+    parts = PurePath(path).relative_to(SOURCE).with_suffix("").parts
+    parts = parts[1:] if parts[0] == PACKAGE else parts
     depth = 2 if parts[0] == "broker" and len(parts) > 2 else 1
     return ".".join(parts[:depth])
 

@@ -1,6 +1,7 @@
 """What a module says it exports is there (ruff keeps it in order), and importing the package stays cheap."""
 
 import ast
+import os
 import subprocess
 import sys
 from importlib import import_module
@@ -55,7 +56,9 @@ def test_public_packages_alone_export_and_what_they_say_is_there() -> None:
 def modules_loaded_by(statement: str) -> set[str]:
     """The top-level modules that a fresh interpreter holds after a statement."""
     code = f"import sys\n{statement}\nsys.stderr.write('\\n'.join(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    # What measures coverage is loaded into every process otherwise.
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=plain)
     return {name.split(".")[0] for name in done.stderr.split()}
 
 
