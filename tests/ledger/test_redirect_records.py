@@ -176,19 +176,25 @@ async def test_only_what_has_to_open_a_segment_goes_to_the_thread(
     assert ids_in(tmp_path) == [f"m{number}" for number in range(len(writes.threads))]
 
 
-async def test_a_disk_that_hangs_in_a_sync_stops_nobody_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: Writes
-) -> None:
-    fsync, begun, allowed = os.fsync, threading.Event(), threading.Event()
-    records = SegmentRecords(tmp_path)
-    await records.append([record(0)])
+def hang(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """From now on the disk hangs in a sync: when one has begun, and what lets it go on."""
+    begun, allowed, fsync = threading.Event(), threading.Event(), os.fsync
 
-    def hang(descriptor: int) -> None:
+    def sync(descriptor: int) -> None:
         begun.set()
         assert allowed.wait(40)
         fsync(descriptor)
 
-    monkeypatch.setattr(os, "fsync", hang)
+    monkeypatch.setattr(os, "fsync", sync)
+    return begun, allowed
+
+
+async def test_a_disk_that_hangs_in_a_sync_stops_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: Writes
+) -> None:
+    records = SegmentRecords(tmp_path)
+    await records.append([record(0)])
+    begun, allowed = hang(monkeypatch)
     assert await asyncio.to_thread(begun.wait, 40)
     waiting = asyncio.create_task(records.append([record(1)]))
     await asyncio.sleep(0)  # the loop goes on, and the record waits
@@ -322,14 +328,7 @@ async def test_what_a_cancelled_caller_wanted_kept_is_synced_all_the_same(
 async def test_who_is_closed_while_a_record_is_written_leaves_no_thread_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, allowed, fsync = threading.Event(), threading.Event(), os.fsync
-
-    def hang(descriptor: int) -> None:
-        begun.set()
-        assert allowed.wait(40)
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", hang)
+    begun, allowed = hang(monkeypatch)
     monkeypatch.setattr(segment_log, "_SYNC_AFTER", 3600.0)
     records = SegmentRecords(tmp_path)
     writing = asyncio.create_task(records.append([record(1)]))
@@ -351,14 +350,7 @@ async def test_behind_a_disk_that_hangs_only_so_many_records_are_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, together: int
 ) -> None:
     """Sends go on meanwhile, for hours perhaps, and none of them waits for its own."""
-    begun, allowed, fsync = threading.Event(), threading.Event(), os.fsync
-
-    def hang(descriptor: int) -> None:
-        begun.set()
-        assert allowed.wait(40)
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", hang)
+    begun, allowed = hang(monkeypatch)
     monkeypatch.setattr(records_module, "_MOST_WAITING", 5)
     records = SegmentRecords(tmp_path)
     for number in range(0, 20, together):
