@@ -83,7 +83,7 @@ class QueuePump:
         self._tasks: set[asyncio.Task[None]] = set()
         self._asking = Asking()
         self._hopes = station.options.drain  # rule 7: what there is has not all come yet, as far as is known
-        self._at_rest: asyncio.Future[None] | None = None
+        self._rested = asyncio.Event()  # nothing is in hand any more, or the pump is to stop
         self._quiet = station.options.drain_wait + station.queues * _TURN  # rule 7
         self._has_more = False  # rule 4: something may lie beyond the last delivery
         self._room = asyncio.Event()
@@ -120,7 +120,7 @@ class QueuePump:
         """End cleanly: receive no more, and let what is on the way arrive."""
         self._is_stopping = True
         self._room.set()
-        self._wake_up()
+        self._rested.set()
         self._asking.call_off()
 
     # -- receiving
@@ -149,31 +149,40 @@ class QueuePump:
             if deliveries or not self._options.drain:
                 self._note_success()
             if deliveries:
-                self._station.locked.discard(self.queue)
-                self._quiet = self._options.drain_wait
-                self._hopes = self._options.drain
-                self._note_activity(True)
-                letters = self._intake.read(deliveries)
-                if self._options.scan and (gap := self._intake.find_gap(letters)) is not None:
-                    await self._look_at(gap, deliveries)
-                self._take_in(letters)
-                self._count()
-                self._turn.note(len(deliveries))
-                self._advance()
-            elif not self._is_stopping:
-                self._turn.end()
-                self._note_activity(bool(self.lanes.held))
-                self._pace.rest()
-                if self._hopes:
-                    self._hopes = False
-                    await self._rest()
-                if self._options.drain and await self._is_drained():
-                    return
-                self._quiet = min(2 * self._quiet, self._longest_quiet())
-                if self._has_more:
-                    await self._intake.look_beyond(self._source)
-                    self._has_more = False
-                    self._advance()
+                await self._take_batch(deliveries)
+            elif not self._is_stopping and await self._is_over():
+                return
+
+    async def _take_batch(self, deliveries: list[Delivery]) -> None:
+        """Nothing of them stays here: they go, one by one, when they are done with."""
+        self._station.locked.discard(self.queue)
+        self._quiet = self._options.drain_wait
+        self._hopes = self._options.drain
+        self._note_activity(True)
+        letters = self._intake.read(deliveries)
+        if self._options.scan and (gap := self._intake.find_gap(letters)) is not None:
+            await self._look_at(gap, deliveries)
+        self._take_in(letters)
+        self._count()
+        self._turn.note(len(deliveries))
+        self._advance()
+
+    async def _is_over(self) -> bool:
+        """Nothing has come: whether that is the end of a drain."""
+        self._turn.end()
+        self._note_activity(bool(self.lanes.held))
+        self._pace.rest()
+        if self._hopes:
+            self._hopes = False
+            await self._rest()
+        if self._options.drain and await self._is_drained():
+            return True
+        self._quiet = min(2 * self._quiet, self._longest_quiet())
+        if self._has_more:
+            await self._intake.look_beyond(self._source)
+            self._has_more = False
+            self._advance()
+        return False
 
     async def _look_at(self, gap: NumberGap, deliveries: list[Delivery]) -> None:
         """Rule 4. If that cannot be done now, what came behind the gap goes back and comes again."""
@@ -210,19 +219,9 @@ class QueuePump:
         """Wait until nothing is in hand any more, for a while."""
         if self._is_idle or self._is_stopping:
             return
-        loop = asyncio.get_running_loop()
-        self._at_rest = loop.create_future()
-        timer = loop.call_later(_BUSY_QUIET, self._wake_up)
-        try:
-            with self._station.standing():
-                await self._at_rest
-        finally:
-            timer.cancel()
-            self._at_rest = None
-
-    def _wake_up(self) -> None:
-        if self._at_rest is not None and not self._at_rest.done():
-            self._at_rest.set_result(None)
+        self._rested.clear()
+        with self._station.standing():
+            await wait_at_most(self._rested, _BUSY_QUIET)
 
     def _note_activity(self, is_active: bool) -> None:
         self._station.active += is_active - self._is_active
@@ -357,7 +356,7 @@ class QueuePump:
         self._station.note_end(task)
         self._count()
         if self._options.drain and self._is_idle:
-            self._wake_up()
+            self._rested.set()
             if not self._hopes:
                 self._asking.call_off()
         self._room.set()

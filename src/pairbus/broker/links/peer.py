@@ -17,7 +17,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pairbus import conditions
@@ -44,6 +44,7 @@ from pairbus.broker.gate import CROWDED, Visitor
 from pairbus.broker.listener import cut
 from pairbus.broker.websocket import Carried
 from pairbus.fault_kinds import LineState
+from pairbus.plumbing.each import call_each
 
 from .attach import attach_link
 from .endpoint import LinkEndpoint
@@ -578,9 +579,7 @@ class Peer(Carried):
                 self.detach(endpoint, error)
 
     def _drop_endpoints(self) -> None:
-        with ExitStack() as dropping:  # all of them, though one may fail
-            for link in reversed(self.endpoints):
-                dropping.callback(self.forget, link)
+        call_each([partial(self.forget, link) for link in self.endpoints])
 
     def _fields(self) -> dict[str, Any]:
         return {"namespace": self.host.name, "connection": self.name}

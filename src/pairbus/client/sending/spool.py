@@ -23,7 +23,7 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -40,6 +40,7 @@ from pairbus.client.state.spool_store import Held, LineKey, SpoolStore, adopt_st
 from pairbus.client.status import SpoolStatus
 from pairbus.clock import Clock, SystemClock
 from pairbus.errors import PairbusError
+from pairbus.plumbing.each import call_each
 from pairbus.plumbing.group_commit import GroupCommit, WriteHere
 from pairbus.plumbing.kernel_sync import Ended, KernelSync
 from pairbus.plumbing.serial_thread import SerialThread
@@ -432,8 +433,6 @@ class Spool:
             log.warning("cannot count what the spool keeps: %s", error)
 
     def _close_stores(self) -> None:
-        with ExitStack() as each:  # whatever becomes of the others
-            each.callback(self._sync.end)
-            for store in self.stores:
-                each.callback(store.close)
-            self.stores.clear()
+        stores = self.stores.copy()
+        self.stores.clear()
+        call_each([*(store.close for store in reversed(stores)), self._sync.end])
