@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pairbus.clock import ManualClock
+from pairbus.ledger.seal import seal_rows
 from pairbus.ledger.segment import SegmentWriter, adopt_segments, closed_segments, read_segment
 from tests.processes import killed_at_end
 
@@ -61,13 +62,13 @@ def test_a_closed_segment_is_never_written_to_again(tmp_path: Path) -> None:
 
 def test_segments_roll_by_size(tmp_path: Path) -> None:
     clock = ManualClock()
-    writer = SegmentWriter(tmp_path, "rows", max_bytes=20, clock=clock)
+    writer = SegmentWriter(tmp_path, "rows", max_bytes=300, clock=clock)
     for number in range(6):
         clock.advance(0.001)
         writer.append([{"n": number}])
     writer.close()
-    sizes = [path.stat().st_size for path in closed_segments(tmp_path, "rows")]
-    assert sizes == [24, 24]
+    segments = [read_segment(path).rows for path in closed_segments(tmp_path, "rows")]
+    assert [len(rows) for rows in segments] == [3, 3]
     assert rows_in(tmp_path) == [0, 1, 2, 3, 4, 5]
 
 
@@ -117,9 +118,10 @@ def test_every_row_is_on_the_disk_before_append_returns(
     monkeypatch.setattr(os, "fsync", watch)
     writer = SegmentWriter(tmp_path, "rows")
     writer.append([{"n": 1}])
-    assert synced == [b"directory", b'{"n":1}\n']
+    first, second = (row + seal_rows(row) for row in (b'{"n":1}\n', b'{"n":2}\n'))
+    assert synced == [b"directory", first]
     writer.append([{"n": 2}])
-    assert synced[2:] == [b'{"n":1}\n{"n":2}\n']
+    assert synced[2:] == [first + second]
     writer.close()
     assert synced[3:] == [b"directory"]
 
@@ -141,7 +143,7 @@ def test_a_write_that_fails_leaves_no_half_row(tmp_path: Path, monkeypatch: pyte
     writer.append([{"n": 3}])
     path = writer.close()
     assert path is not None
-    assert path.read_bytes() == b'{"n":1}\n{"n":3}\n'
+    assert path.read_bytes() == b"".join(row + seal_rows(row) for row in (b'{"n":1}\n', b'{"n":3}\n'))
 
 
 def test_after_a_failed_fsync_a_new_segment_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -349,6 +349,26 @@ def test_a_file_of_the_ledger_that_was_removed_makes_the_bill_incomplete(
     assert main(arguments) == 0
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_late_rows_are_put_to_none_that_were_edited(spark: Any, tmp_path: Path, times: int) -> None:
+    """Nor to what was written when such had come before; what they have come to is not lost by it."""
+    rows = [row for row in make_rows(operations=90) if row["row"] == "operation"]
+    for number in range(times):
+        write(tmp_path, rows[number:80:times])
+        on_spark(spark, tmp_path)
+    write(tmp_path, rows[80:])
+    day = day_directories(tmp_path)[1]
+    (file,) = day.glob("*.parquet")
+    data = file.read_bytes()
+    file.write_bytes(data.replace(b"contoso", b"kontoso"))
+    (day / f".{file.name}.crc").unlink(missing_ok=True)
+    with pytest.raises(PairbusError, match=f"{file} was edited"):
+        on_spark(spark, tmp_path)
+    file.write_bytes(data)
+    write(tmp_path / "reference", rows)
+    assert on_spark(spark, tmp_path).to_dict() == reference(tmp_path / "reference").to_dict()
+
+
 def test_what_is_damaged_in_a_day_changes_no_bill_or_is_named(spark: Any, tmp_path: Path) -> None:
     write(tmp_path, [*make_rows(operations=40)])
     whole = on_spark(spark, tmp_path).to_dict()
@@ -357,7 +377,15 @@ def test_what_is_damaged_in_a_day_changes_no_bill_or_is_named(spark: Any, tmp_pa
         os.truncate(brief, 100)
     assert on_spark(spark, tmp_path).to_dict() == whole, "the rows are there"
     (rows,) = day.glob("*.parquet")
+    data = rows.read_bytes()
+    rows.write_bytes(data.replace(b"contoso-client-0", b"contoso-client-9"))
+    (day / "_sums-00000").unlink()
+    with pytest.raises(PairbusError, match=f"{rows} was edited"):
+        on_spark(spark, tmp_path)
+    rows.write_bytes(data)
+    assert on_spark(spark, tmp_path).to_dict() == whole
     os.truncate(rows, 100)
+    (day / "_told-00000").unlink()
     with pytest.raises(PairbusError, match=f"{rows} cannot be read"):
         on_spark(spark, tmp_path)
     rows.unlink()

@@ -35,6 +35,7 @@ from pairbus.spark.day_brief import (
     join_briefs,
     judge_marks,
     read_marks,
+    read_rows,
     read_sums,
     uses_of,
     write_brief,
@@ -159,7 +160,7 @@ def test_a_brief_lies_beside_its_rows_and_is_read_again(tmp_path: Path) -> None:
     brief = brief_of(table_of([row, None]), now=NOW)
     assert not has_brief(tmp_path)
     for part in range(2):
-        write_brief(brief, tmp_path, part=part)
+        write_brief(brief, tmp_path, part=part, rows={})
     assert has_brief(tmp_path)
     assert not list(tmp_path.glob("*.parquet")), "whoever reads rows does not meet it"
     found = Brief(read_sums(tmp_path), read_marks(tmp_path))
@@ -176,7 +177,7 @@ def test_a_brief_of_which_a_part_is_gone_or_damaged_is_none(
     """Its sums would be less than those of the rows."""
     brief = brief_of(table_of([parse_row({**OPERATION, "minute": int(NOW) // 60 * 60})]), now=NOW)
     for part in range(2):
-        write_brief(brief, tmp_path, part=part)
+        write_brief(brief, tmp_path, part=part, rows={})
     deed(tmp_path / name)
     assert not has_brief(tmp_path)
     for file in tmp_path.glob("*-00001"):
@@ -192,7 +193,7 @@ def test_a_brief_of_which_a_bit_was_changed_is_none(name: str, tmp_path: Path) -
     rows = [
         parse_row({**OPERATION, "id": f"w:{n}", "minute": int(NOW) // 60 * 60, "count": n}) for n in (1, 2)
     ]
-    write_brief(brief_of(table_of([*rows, None]), now=NOW), tmp_path, part=0)
+    write_brief(brief_of(table_of([*rows, None]), now=NOW), tmp_path, part=0, rows={})
     file = tmp_path / name
     data = file.read_bytes()
     for place in range(0, len(data), 7):
@@ -203,6 +204,22 @@ def test_a_brief_of_which_a_bit_was_changed_is_none(name: str, tmp_path: Path) -
         assert not has_brief(tmp_path), len(cut)
     file.write_bytes(data)
     assert has_brief(tmp_path)
+
+
+def test_rows_of_which_a_bit_was_changed_are_refused_by_name(tmp_path: Path) -> None:
+    """Most are read as they are: what they say is another thing."""
+    rows = table_of([parse_row({**OPERATION, "id": f"w:{n}"}) for n in (1, 2)]).drop_columns(["day"])
+    with DayDraft.open(tmp_path, rows.schema, part=0, now=NOW) as draft:
+        draft.add(rows)
+    file = tmp_path / "part-00000.parquet"
+    data = file.read_bytes()
+    for place in range(0, len(data), 7):
+        file.write_bytes(data[:place] + bytes([data[place] ^ 16]) + data[place + 1 :])
+        with pytest.raises(PairbusError, match=f"{file} was edited"):
+            next(read_rows(tmp_path, ["count"]))
+    file.write_bytes(data)
+    (tmp_path / "_told-00000").unlink()
+    assert sum(some.num_rows for some in read_rows(tmp_path, ["count"])) == 2, "as version 0.1.0 left it"
 
 
 def test_sums_that_cannot_be_true_are_refused_and_do_not_wrap_around() -> None:

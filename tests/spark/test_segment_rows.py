@@ -1,6 +1,7 @@
 """Segments parsed by columns: every line is what it is when it is read by itself, whatever stands there."""
 
 import json
+import random
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -9,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.ledger.operations import parse_row
+from pairbus.ledger.seal import seal_rows
+from pairbus.ledger.segment import parse_lines
 from pairbus.plumbing.json_text import parse_json
 from pairbus.spark.segment_rows import SCHEMA, parse_segment, split_days
 
@@ -87,6 +90,34 @@ def test_each_line_is_what_it_is_by_itself(given_lines: list[bytes], is_torn: bo
     for row in rows:
         moment = row["minute"] if row["minute"] is not None else row["at"]
         assert row["day"] == datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d")
+
+
+def test_of_a_segment_in_which_a_bit_was_changed_no_row_says_something_else() -> None:
+    """Wherever it is: rows and seals, of three writes, one of which was torn and has no seal."""
+    dice = random.Random(4711)
+    written = [
+        b"".join(json.dumps({**row, "id": f"w:{number:09d}"}).encode() + b"\n" for number in numbers)
+        for row, numbers in ((OPERATION, range(3)), (OUTAGE, range(3, 5)), (WRITER, range(5, 6)))
+    ]
+    loose = len(written[1])
+    data = written[0] + seal_rows(written[0]) + written[1] + written[2] + seal_rows(written[2])
+    whole = parse_segment(data, FILE).to_pylist()
+    known = {told(row) for row in whole}
+    assert [row["row"] for row in whole] == ["operation"] * 3 + ["outage"] * 2 + ["writer"]
+    unsealed = range(data.index(written[1]), data.index(written[1]) + loose)
+    for place in set(range(len(data))) - set(unsealed):
+        changed = bytes([data[place] ^ 1 << dice.randrange(8)])
+        edited = data[:place] + changed + data[place + 1 :]
+        for rows in (parse_segment(edited, FILE).to_pylist(), plainly(edited)):
+            assert {told(row) for row in rows if row["row"] != "bad"} <= known, (place, changed)
+            is_told = any(row["row"] == "bad" for row in rows)
+            assert is_told or len(rows) == len(known), (place, changed)
+
+
+def plainly(data: bytes) -> list[dict[str, Any]]:
+    """The same without Arrow."""
+    read = parse_lines(data)
+    return [expected(json.dumps(row).encode()) for row in read.rows] + [expected(b"no row")] * read.bad
 
 
 def test_a_file_of_good_lines_is_taken_whole_and_split_by_its_days() -> None:

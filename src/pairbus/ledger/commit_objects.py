@@ -27,6 +27,7 @@ from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import RecordStore, open_store
 
 from .chain import ChainWriter
+from .seal import seal_rows
 from .segment import MAX_AGE, SegmentWriter, encode_row
 
 log = logging.getLogger(__name__)
@@ -99,6 +100,8 @@ class CommitWriter:
             rest = f"{self._chain.segment_name}.jsonl"
             data += self._chain.link(data, len(lines))
             rest += PACKED if len(data) <= MOST_PACKED else ""
+        else:
+            data += seal_rows(data)
         self._last_put = time.monotonic()
         for left in reversed(range(_PUTS)):
             try:

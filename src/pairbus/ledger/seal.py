@@ -1,6 +1,10 @@
 """Sealed files: an object of JSON that carries the hash of the rest of itself, so that an edit shows.
 
 Everything counts, spaces too: what is not written in the one way to write an object is no sealed file.
+
+Rows that are in no chain are sealed as well, those of each write by a line behind them: how many bytes they
+are, and their hash. It begins like a link, and who leaves out links leaves it out. Rows without one are taken
+as they are: their writer died at that moment, or version 0.1.0 has written them.
 """
 
 import hashlib
@@ -16,6 +20,7 @@ from pairbus.plumbing.json_text import parse_json
 VERSION = 1
 _SEAL = ',"seal":"'
 _TAIL = len(_SEAL) + 64 + len('"}')
+_OF_ROWS = b'\n{"chain":{"bytes":'
 
 
 class Sealed(NamedTuple):
@@ -55,6 +60,30 @@ def open_sealed(data: bytes, place: str) -> dict[str, Any]:
     if seal_of(data[:-_TAIL] + b"}") != found.get("seal"):
         raise ValueError(f"{place} was edited")
     return found
+
+
+def seal_rows(rows: bytes) -> bytes:
+    """The line that follows these rows."""
+    return b"%s%s\n" % (_OF_ROWS[1:], _tell_rows(rows))
+
+
+def _tell_rows(rows: bytes) -> bytes:
+    return b'%d,"seal":"%s"}}' % (len(rows), seal_of(rows).encode())
+
+
+def open_rows(data: bytes) -> tuple[bytes, bytes]:
+    """The lines of a file, without its seals: what is as it was written, or has none; and what is not."""
+    rows, *sealed = data.split(_OF_ROWS)
+    whole: list[bytes] = []
+    edited: list[bytes] = []
+    for part in sealed:
+        told, _, following = part.partition(b"\n")
+        rows += b"\n"
+        size = told.partition(b",")[0]
+        is_whole = len(size) < _TAIL and size.isdigit() and told == _tell_rows(rows[-int(size) :])
+        (whole if is_whole else edited).append(rows)
+        rows = following
+    return b"".join((*whole, rows)), b"".join(edited)
 
 
 def check_version(version: object, place: str) -> None:

@@ -49,6 +49,7 @@ from pairbus.plumbing.json_text import parse_json
 
 from .chain import ChainWriter, anchor_adopted, end_of_commits, is_link
 from .chain import is_chained as has_links
+from .seal import open_rows, seal_rows
 
 log = logging.getLogger(__name__)
 _SUFFIX = ".jsonl"
@@ -148,6 +149,8 @@ class SegmentWriter:
         data = b"".join(lines)
         if self._chain is not None:
             data += self._chain.link(data, len(lines))
+        else:
+            data += seal_rows(data)
         try:
             segment.write(data, len(lines))
             if is_synced:
@@ -464,8 +467,9 @@ def read_open_segments(directory: Path, kind: str) -> dict[str, SegmentRead]:
 
 def parse_lines(data: bytes) -> SegmentRead:
     """The rows of a segment that has been read."""
-    rows, bad = [], []
-    for line in data.splitlines():
+    whole, edited = open_rows(data)
+    rows, bad = [], [line for line in edited.splitlines() if line.strip()]
+    for line in whole.splitlines():
         if not line.strip() or is_link(line):
             continue
         try:

@@ -10,14 +10,16 @@
 5. Of rows that their writer has numbered it is kept which numbers there are (`ROWS`), so that a report can
    tell what is missing, and whether a row is there twice.
 6. Briefs of parts of a day add up to that of the day.
-7. A brief is a table and behind it the seal of that: a bit that has changed anywhere makes it none.
+7. A brief is a table and behind it the seal of that: a bit that has changed anywhere makes it none. It tells
+   the seals of the rows that it is of: those that were edited since are refused.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf
 from pathlib import Path
@@ -74,6 +76,7 @@ _DIRECTORY = re.compile(rf"{KIND}-(\d{{4}}-\d\d-\d\d)-(\d{{6}})\.parquet")
 # Spark, Arrow and others pass over such names, and so does whoever looks for *.parquet.
 _SUMS_FILE, _MARKS_FILE = "_sums", "_told"
 _SEAL = 64
+_ROWS_OF = b"rows"
 # How a writer writes the number of a row; and what is more than any of them.
 _DIGITS = 9
 _APART = 2 * 10**_DIGITS
@@ -157,9 +160,11 @@ def judge_marks(marks: pa.Table, *, now: float, since: float = 0.0, before: floa
     return judged._replace(bad=bad)
 
 
-def write_brief(brief: Brief, directory: Path, *, part: int) -> None:
-    """Put a brief beside the rows that it is of."""
-    for name, table in ((_SUMS_FILE, brief.sums), (_MARKS_FILE, brief.marks)):
+def write_brief(brief: Brief, directory: Path, *, part: int, rows: Mapping[str, Path]) -> None:
+    """Put a brief beside the rows that it is of; which files will have these names."""
+    seals = {name: seal_of_file(file) for name, file in rows.items()}
+    marks = brief.marks.replace_schema_metadata({_ROWS_OF: json.dumps(seals)})
+    for name, table in ((_SUMS_FILE, brief.sums), (_MARKS_FILE, marks)):
         draft = directory / f".part-{part:05d}-{secrets.token_hex(4)}"
         parquet.write_table(table, draft)
         with draft.open("ab") as file:
@@ -184,17 +189,34 @@ def has_brief(directory: Path) -> bool:
     rows = {file.stem.rpartition("-")[2] for file in files_in(directory, "part-?????.parquet")}
     if not parts or parts != told or not rows <= set(parts):
         return False
-    return all(seal_of(data[:-_SEAL]).encode() == data[-_SEAL:] for data in map(read_file, (*sums, *marks)))
+    return all(map(_is_whole, map(read_file, (*sums, *marks))))
+
+
+def _is_whole(data: bytes) -> bool:
+    return seal_of(data[:-_SEAL]).encode() == data[-_SEAL:]
 
 
 def refuse_damaged(directory: Path) -> None:
     """PairbusError that names a file of a day's rows that cannot be read, if there is one."""
     for file in files_in(directory, "*.parquet") if directory.is_dir() else [directory]:
         if not can_read(file):
-            raise PairbusError(
-                f"{file} cannot be read: put a copy of it in its place, or remove it, and the report tells "
-                "what is missing"
-            )
+            raise _refuse(file, "cannot be read")
+
+
+def refuse_edited(directory: Path) -> None:
+    """PairbusError that names a file of a day's rows that is not as it was written, if there is one."""
+    for brief in filter(_is_whole, map(read_file, files_in(directory, f"{_MARKS_FILE}-*"))):
+        told = parquet.read_schema(pa.BufferReader(brief[:-_SEAL])).metadata or {}
+        for name, own in json.loads(told.get(_ROWS_OF, b"{}")).items():
+            file = directory / name
+            if file.is_file() and seal_of_file(file) != own:
+                raise _refuse(file, "was edited")
+
+
+def _refuse(file: Path, reason: str) -> PairbusError:
+    return PairbusError(
+        f"{file} {reason}: put a copy of it in its place, or remove it, and the report tells what is missing"
+    )
 
 
 def read_sums(directory: Path) -> pa.Table:
@@ -209,6 +231,7 @@ def read_marks(directory: Path) -> pa.Table:
 
 def read_rows(directory: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
     """The rows of a day, some at a time."""
+    refuse_edited(directory)
     for file in sorted(directory.glob("*.parquet")):
         for batch in parquet.ParquetFile(file).iter_batches(_ROWS_AT_ONCE, columns=list(columns)):
             yield pa.Table.from_batches([batch])
@@ -381,8 +404,9 @@ class DayDraft:
         with parquet.ParquetWriter(file, schema) as writer:
             draft = cls(writer, now=now)
             yield draft
-        write_brief(join_briefs(draft._briefs, now=now), directory, part=part)
-        file.replace(directory / f"part-{part:05d}.parquet")
+        final = directory / f"part-{part:05d}.parquet"
+        write_brief(join_briefs(draft._briefs, now=now), directory, part=part, rows={final.name: file})
+        file.replace(final)
 
     def add(self, rows: pa.Table) -> None:
         """Take rows, at least one."""

@@ -36,7 +36,7 @@ from pairbus.plumbing.files import hold_alone, publish_directory
 from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import open_store
 
-from .day_brief import DayDraft, brief_directory, has_copies, newest_days, write_brief
+from .day_brief import DayDraft, brief_directory, has_copies, newest_days, refuse_edited, write_brief
 from .objects import ArrowBatches, first_cells, object_names, tell_gone
 from .schema import ddl_of, literal
 from .segment_rows import COLUMNS, parse_segment, split_days
@@ -87,7 +87,13 @@ def day_directories(records: RecordPlace) -> list[Path]:
 
 def load_days(open_spark: OpenSpark, days: Sequence[Path]) -> DataFrame | None:
     """The rows of days; None if there are none."""
-    return open_spark().read.schema(_TABLE_DDL).parquet(*map(literal, days)) if days else None
+    return _load(open_spark(), days) if days else None
+
+
+def _load(spark: SparkSession, days: Sequence[Path]) -> DataFrame:
+    for day in days:
+        refuse_edited(day)
+    return spark.read.schema(_TABLE_DDL).parquet(*map(literal, days))
 
 
 def load_objects(spark: SparkSession, place: StoreUri) -> DataFrame | None:
@@ -153,7 +159,7 @@ def _write_days(spark: SparkSession, records: Path, segments: list[Path], *, now
     if again:
         parts = [present[day][0] for day in again if day in present]
         parts += [_day_in(taken, day) for day in again]
-        rows = _once(_with_day(spark.read.schema(_TABLE_DDL).parquet(*map(literal, parts))))
+        rows = _once(_with_day(_load(spark, parts)))
         rows.repartition("day").write.partitionBy("day").parquet(str(merged))
         _write_briefs(spark, [_day_in(merged, day) for day in sorted(again)], now=now)
     for day in days:
@@ -198,7 +204,9 @@ def _write_segments(spark: SparkSession, segments: list[Path], to: Path, *, now:
 def _write_briefs(spark: SparkSession, days: list[Path], *, now: float) -> None:
     def write(batches: ArrowBatches) -> ArrowBatches:
         for number in first_cells(batches):
-            write_brief(brief_directory(days[number], now=now), days[number], part=0)
+            day = days[number]
+            files = {file.name: file for file in day.glob("*.parquet")}
+            write_brief(brief_directory(day, now=now), day, part=0, rows=files)
             yield pa.RecordBatch.from_pydict({"number": [number]})
 
     tasks = most_tasks(spark, len(days))

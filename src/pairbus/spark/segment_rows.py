@@ -3,8 +3,8 @@
 1. What Arrow reads without a complaint is judged as `parse_row` judges a row, all rows at once. A file that
    Arrow does not take whole, because of one line that is no JSON or has a text for a number, is read line by
    line by `parse_row` itself. So the two can only differ in speed.
-2. A line that cannot be billed becomes a bad row, with its text, the time of its segment, which is part of
-   the file's name, and an id of its own making.
+2. A line that cannot be billed, or was edited, becomes a bad row, with its text, the time of its segment,
+   which is part of the file's name, and an id of its own making.
 3. Every row has the day, in UTC, that it is of.
 """
 
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from pairbus.ledger.columns import RowColumn, columns_of
 from pairbus.ledger.operations import BOUNDS, KIND, ROWS, parse_row
+from pairbus.ledger.seal import open_rows
 from pairbus.ledger.store_files import day_at
 from pairbus.plumbing.json_text import LAST_MOMENT, parse_json
 from pairbus.stores.parquet_files import read_json_lines
@@ -43,6 +44,13 @@ _LARGEST = {int: 2**63 - 1, float: nextafter(2.0**63, 0.0)}
 
 def parse_segment(data: bytes, file: str) -> pa.Table:
     """The rows of a segment, in the columns of `SCHEMA`."""
+    whole, edited = open_rows(data)
+    table = _parse(whole, file)
+    bad = [_bad_row(line, file) for line in _lines(edited)]
+    return pa.concat_tables([table, _rows(bad)]) if bad else table
+
+
+def _parse(data: bytes, file: str) -> pa.Table:
     read = read_json_lines(data, _PARSED, use_threads=False)
     if read is None:
         return _rows([_parse_line(line) or _bad_row(line, file) for line in _lines(data)])
