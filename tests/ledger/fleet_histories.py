@@ -75,6 +75,7 @@ class FaultyStore(DirectoryStore):
         self.uri = place
 
     def put(self, name: str, data: bytes) -> None:
+        assert data, f"{name} is empty, which no object may be"
         FaultyStore.fault()
         super().put(name, data)
         FaultyStore.fault()

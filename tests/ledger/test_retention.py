@@ -13,6 +13,7 @@ from pairbus.ledger.generation import TableRead, compact
 from pairbus.ledger.receipts import KIND as RECEIPTS
 from pairbus.ledger.record_files import RecordFiles
 from pairbus.ledger.retention import DAY, REDIRECTS, cut_for, trim
+from pairbus.ledger.row_runs import kept_since
 from pairbus.ledger.seal import seal_of
 from pairbus.ledger.segment import SegmentWriter, adopt_segments, read_segment
 from pairbus.ledger.store_compaction import WrittenDays, compact_store
@@ -235,8 +236,12 @@ def test_objects_go_one_generation_later(store: RecordStore) -> None:
     for name in days:
         store.put(name, b"rows")
     compact_store(store, RECEIPTS, lambda files, number: WrittenDays(days, ["2026-01-01"], 0))
+    for age in (100, 1):
+        store.put(f"operations-{int((NOW - age * DAY) * 1000)}-abc.jsonl", b"{}\n")
     done = trim(store.place, before=NOW - 30 * DAY)
-    assert (done.redirects, done.receipts) == (2, 1)
+    assert (done.redirects, done.receipts, done.operations) == (2, 1, 1)
+    assert 0.0 < kept_since(store.list("operations")) < NOW - 30 * DAY
+    assert len(store.list("operations")) == 2
     files = StoreFiles.list(store, REDIRECTS)
     assert (len(files.fresh), files.audit(must_succeed=True).gaps) == (1, [])
     assert sum(map(holds_rows, files.names)) == 3, "who reads now finds all"

@@ -303,7 +303,7 @@ def _trim_ledger_objects(store: RecordStore, before: float) -> int:
     names = [*store.list(OPERATIONS)]
     old = [name for name in names if _is_before(name, month)]
     if old:
-        store.put(since_name(month), b"")
+        store.put(since_name(month), b"{}\n")  # an empty object counts as one that is not there yet
     for name in [*old, *(name for name in names if _is_told_before(name, month))]:
         store.delete(name)
     return len(old)
