@@ -78,6 +78,12 @@ def test_when_all_have_shipped_nothing_is_missing_and_nothing_goes_unnoticed(
         history.settle()
         whole = told_by(history, history.waiting, history.dead)
         assert whole.is_clean, f"seed {seed}: {whole}"
+        there = read_tree(history.shared)
+        for name in filter(is_record, there):
+            write_tree(history.shared, {one: data for one, data in there.items() if one != name})
+            told = try_judge(history, history.waiting, history.dead)
+            assert told is None or told.gaps or told == whole, f"seed {seed}, without {name}: {told} {whole}"
+        write_tree(history.shared, there)
         chance = random.Random(f"mutations of {seed}")
         for _ in range(MUTATIONS):
             tried += mutate(history, whole, chance, seed)

@@ -41,7 +41,7 @@ from .receipts import KIND as RECEIPTS
 from .row_runs import kept_since, since_name
 from .seal import seal_of
 from .segment import closed_segments, parse_lines
-from .store_compaction import covered_by, delete_old, manifest_name
+from .store_compaction import covered_by, delete_old, put_manifest
 from .store_files import StoreFiles, begin_anew, day_at, day_of
 
 #: The kind of segment that holds redirect records, which clients write.
@@ -239,7 +239,7 @@ def _put_manifest(
         covered=covered_by(files, covered),
         since=max(since, last.since),
     )
-    files.store.put(manifest_name(files.kind, manifest.generation), manifest.sealed().data)
+    put_manifest(files, manifest)
 
 
 # -- receipts

@@ -8,7 +8,9 @@
    visible. So whoever has begun to read beside a compaction finds all of it.
 4. What no table can take over, since no commit can be read in it or its name tells no writer, stays as it is.
    Whoever reads finds it, and it is no reason for another generation.
-5. A writer that has ended is forgotten when nothing of it is left, and one of which nothing was taken over is
+5. The anchor of a generation is put when its manifest has been, and tells by its name that there is one: a
+   manifest that is gone is missed, and what an older one tells is not taken for all that there is.
+6. A writer that has ended is forgotten when nothing of it is left, and one of which nothing was taken over is
    not spoken of; see rule 3 of `generation`.
 """
 
@@ -40,6 +42,13 @@ def manifest_name(kind: str, number: int) -> str:
     return f"{kind}-{number:06d}.manifest.json"
 
 
+def put_manifest(files: StoreFiles, manifest: Manifest) -> None:
+    """Make the next generation visible; see rule 5."""
+    name = manifest_name(files.kind, manifest.generation)
+    files.store.put(name, manifest.sealed().data)
+    files.store.put(f"{name.partition('.')[0]}.anchor", b"{}\n")
+
+
 def compact_store(store: RecordStore, kind: str, write: DayWriter) -> Compaction:
     """Put the rows of all objects into the table."""
     files = StoreFiles.list(store, kind, is_audited=False)
@@ -60,7 +69,7 @@ def compact_store(store: RecordStore, kind: str, write: DayWriter) -> Compaction
         bad=before.bad + written.bad,
         gaps=audit.gaps,
     )
-    store.put(manifest_name(kind, number), manifest.sealed().data)
+    put_manifest(files, manifest)
     delete_old(files, before)
     return Compaction(segments=len(taken), bad=written.bad, manifest=_table(files, number))
 
@@ -72,7 +81,7 @@ def _has_news(files: StoreFiles) -> bool:
 
 
 def covered_by(files: StoreFiles, ends: Mapping[str, ChainCover]) -> dict[str, ChainCover]:
-    """Rule 5: what is said of these chains, without those that are done with."""
+    """Rule 6: what is said of these chains, without those that are done with."""
     known = {head.writer for _, head in files.heads if head is not None}
     known |= {writer for name in files.names if (writer := writer_of(name)) is not None}
     return files.table.manifest.not_done(ends, known)

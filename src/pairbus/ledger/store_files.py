@@ -47,6 +47,7 @@ _SIDE_BY_SIDE = 16
 # Of these the driver has all in memory.
 _AT_A_TIME = 256
 _MANIFEST = re.compile(r"^\w+-(\d{6,})\.manifest\.json$")
+_ANCHOR = re.compile(r"^\w+-(\d{6,})\.anchor$")
 _FILE = re.compile(r"^\w+-(\d{4}-\d\d-\d\d)-(\d{6,})-\w+\.parquet$")
 
 
@@ -187,6 +188,10 @@ def _is_newer(head: ChainHead, than: ChainHead) -> bool:
 def _read_table(store: RecordStore, names: Sequence[str], *, is_audited: bool) -> StoreTable:
     numbers = {int(found[1]): name for name in names if (found := _MANIFEST.match(name))}
     gaps: list[str] = []
+    # They stand before their manifests in a listing, and are put after those.
+    told = max((int(found[1]) for name in names if (found := _ANCHOR.match(name))), default=0)
+    if told > max(numbers, default=0):
+        gaps.append(f"the manifest of generation {told} in {store.place} is gone")
     for number in sorted(numbers, reverse=True):
         place = f"{store.place}/{numbers[number]}"
         try:
@@ -199,12 +204,11 @@ def _read_table(store: RecordStore, names: Sequence[str], *, is_audited: bool) -
             continue
         files = _check_files(store, names, manifest, gaps, is_audited=is_audited)
         return StoreTable(manifest, files, [*gaps, *manifest.gaps])
-    # What the first generation has taken over is deleted with the second: without its manifest, which may
-    # never have been put, all is where it was.
+    # Those of the first generation may have been written, and its manifest never put.
     files = [name for name in names if _FILE.match(name)]
     if any(generation_of(name) != 1 for name in files):
         gaps.append(f"the manifest of {len(files):,} tables in {store.place} is gone")
-    return StoreTable(Manifest(generation=max(numbers, default=0)), [], gaps)
+    return StoreTable(Manifest(generation=max(numbers, default=told)), [], gaps)
 
 
 def _check_files(
@@ -223,8 +227,8 @@ def _check_files(
 
 
 def generation_of(name: str) -> int | None:
-    """The number of the generation that a manifest or a file belongs to, by its name."""
-    if found := _MANIFEST.match(name):
+    """The number of the generation that a manifest, its anchor or a file belongs to, by its name."""
+    if found := _MANIFEST.match(name) or _ANCHOR.match(name):
         return int(found[1])
     found = _FILE.match(name)
     return int(found[2]) if found else None
