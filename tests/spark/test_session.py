@@ -122,3 +122,24 @@ def test_archives_of_another_spark_than_the_installed_one_stay_on_the_path(tmp_p
     assert leave_archives([own, given, installed]) == [given, installed]
     assert leave_archives([other, given, installed]) == [other, given, installed]
     assert leave_archives([own, given]) == [own, given]
+
+
+def test_a_java_that_cannot_start_is_told_with_the_place_of_its_own_words(tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    version = 'case "$*" in *-version*) echo "openjdk version \\"17.0.15\\"" >&2; exit 0;; esac'
+    program.write_text(f"#!/bin/sh\n{version}\necho no memory >&2\nexit 1\n", encoding="ascii")
+    program.chmod(0o755)
+    (tmp_path / "operations-1767225600123-0a1b.jsonl").write_text("{}\n", encoding="ascii")
+    done = subprocess.run(
+        [sys.executable, "-m", "pairbus.cli", "cost", "report", "--records", str(tmp_path)],
+        env={**os.environ, "JAVA_HOME": str(tmp_path), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    (log,) = tmp_path.glob("pairbus-spark-*.log")
+    assert done.returncode == 3
+    assert done.stderr.startswith("pairbus: Spark did not start ("), done.stderr
+    assert str(log) in done.stderr
+    assert "no memory" in log.read_text(encoding="utf-8")

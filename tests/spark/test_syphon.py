@@ -319,6 +319,35 @@ def test_a_variable_that_executors_lack_is_told(spark: Any, full_bus: Bus, tmp_p
         del os.environ["CONTOSO_LATE"]
 
 
+@pytest.mark.parametrize(
+    ("deed", "told"),
+    [
+        ("import pairbus_of_elsewhere", "workers have no module pairbus_of_elsewhere: install Pairbus"),
+        ("raise OSError(28, 'No space left on device')", "No space left on device: .*make room and run it"),
+        (
+            "from pairbus.errors import UnreachableError; raise UnreachableError('it is down')",
+            "^pairbus.errors.UnreachableError: it is down$",
+        ),
+        ("raise ValueError('odd')", "^ValueError: odd$"),
+    ],
+)
+def test_what_ends_a_task_is_told_in_a_line_that_says_what_to_do(
+    spark: Any,
+    full_bus: Bus,
+    pair: PumpPair,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    deed: str,
+    told: str,
+) -> None:
+    full_bus.put(letters(10))
+    monkeypatch.setattr(cluster_engine, "pump_shard", lambda *_: lambda _: exec(deed))
+    with pytest.raises(SyphonError, match=told) as caught:
+        Syphon(spark, pair, state=tmp_path, shards=1).run(once=True)
+    assert "\n" not in str(caught.value)
+    assert full_bus.left() == 10
+
+
 def test_a_rate_is_that_of_the_whole_job_and_other_paths_are_left_alone(
     spark: Any, full_bus: Bus, pair: PumpPair, tmp_path: Path
 ) -> None:

@@ -261,8 +261,11 @@ def _base(master: str, app_name: str, *, is_short: bool) -> dict[str, str]:
 
 
 def gist(error: BaseException) -> str:
-    """What Java complains of, which stands below the call that failed; else the first line."""
+    """What a worker's Python or else Java complains of, below the calls that failed; else the first line."""
     lines = str(error).splitlines() or [type(error).__name__]
+    begins = [place for place, line in enumerate(lines, 1) if line.endswith("(most recent call last):")]
+    if begins:
+        return next((line for line in lines[begins[-1] :] if line and not line[0].isspace()), lines[0])
     return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])
 
 
