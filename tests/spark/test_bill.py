@@ -350,7 +350,7 @@ def test_a_file_of_the_ledger_that_was_removed_makes_the_bill_incomplete(
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_late_rows_are_put_to_none_that_were_edited(spark: Any, tmp_path: Path, times: int) -> None:
+def test_late_rows_go_to_none_that_were_edited_or_removed(spark: Any, tmp_path: Path, times: int) -> None:
     """Nor to what was written when such had come before; what they have come to is not lost by it."""
     rows = [row for row in make_rows(operations=90) if row["row"] == "operation"]
     for number in range(times):
@@ -363,6 +363,9 @@ def test_late_rows_are_put_to_none_that_were_edited(spark: Any, tmp_path: Path, 
     file.write_bytes(data.replace(b"contoso", b"kontoso"))
     (day / f".{file.name}.crc").unlink(missing_ok=True)
     with pytest.raises(PairbusError, match=f"{file} was edited"):
+        on_spark(spark, tmp_path)
+    file.unlink()
+    with pytest.raises(PairbusError, match=f"{file} is gone"):
         on_spark(spark, tmp_path)
     file.write_bytes(data)
     write(tmp_path / "reference", rows)

@@ -35,8 +35,8 @@ from pairbus.spark.day_brief import (
     join_briefs,
     judge_marks,
     read_marks,
-    read_rows,
     read_sums,
+    refuse_edited,
     uses_of,
     write_brief,
 )
@@ -216,10 +216,14 @@ def test_rows_of_which_a_bit_was_changed_are_refused_by_name(tmp_path: Path) -> 
     for place in range(0, len(data), 7):
         file.write_bytes(data[:place] + bytes([data[place] ^ 16]) + data[place + 1 :])
         with pytest.raises(PairbusError, match=f"{file} was edited"):
-            next(read_rows(tmp_path, ["count"]))
+            refuse_edited(tmp_path)
     file.write_bytes(data)
+    refuse_edited(tmp_path)
+    file.unlink()
+    with pytest.raises(PairbusError, match=f"{file} is gone: .* or remove {tmp_path}, and"):
+        refuse_edited(tmp_path)
     (tmp_path / "_told-00000").unlink()
-    assert sum(some.num_rows for some in read_rows(tmp_path, ["count"])) == 2, "as version 0.1.0 left it"
+    refuse_edited(tmp_path)  # as version 0.1.0 has left it
 
 
 def test_sums_that_cannot_be_true_are_refused_and_do_not_wrap_around() -> None:

@@ -11,7 +11,7 @@
    tell what is missing, and whether a row is there twice.
 6. Briefs of parts of a day add up to that of the day.
 7. A brief is a table and behind it the seal of that: a bit that has changed anywhere makes it none. It tells
-   the seals of the rows that it is of: those that were edited since are refused.
+   the seals of the rows that it is of: those that were edited or removed since are refused.
 """
 
 from __future__ import annotations
@@ -200,23 +200,26 @@ def refuse_damaged(directory: Path) -> None:
     """PairbusError that names a file of a day's rows that cannot be read, if there is one."""
     for file in files_in(directory, "*.parquet") if directory.is_dir() else [directory]:
         if not can_read(file):
-            raise _refuse(file, "cannot be read")
+            raise _refuse(file, "cannot be read", remove="it")
 
 
 def refuse_edited(directory: Path) -> None:
-    """PairbusError that names a file of a day's rows that is not as it was written, if there is one."""
+    """PairbusError that names a file of a day's rows that is gone, or not as it was written, if there is one:
+    what its brief tells of them must not go with the next one unsaid.
+    """
     for brief in filter(_is_whole, map(read_file, files_in(directory, f"{_MARKS_FILE}-*"))):
         told = parquet.read_schema(pa.BufferReader(brief[:-_SEAL])).metadata or {}
         for name, own in json.loads(told.get(_ROWS_OF, b"{}")).items():
             file = directory / name
-            if file.is_file() and seal_of_file(file) != own:
-                raise _refuse(file, "was edited")
+            if not file.is_file():
+                raise _refuse(file, "is gone", remove=str(directory))
+            if seal_of_file(file) != own:
+                raise _refuse(file, "was edited", remove=str(directory))
 
 
-def _refuse(file: Path, reason: str) -> PairbusError:
-    return PairbusError(
-        f"{file} {reason}: put a copy of it in its place, or remove it, and the report tells what is missing"
-    )
+def _refuse(file: Path, reason: str, *, remove: str) -> PairbusError:
+    told = f"put a copy of it in its place, or remove {remove}, and the report tells what is missing"
+    return PairbusError(f"{file} {reason}: {told}")
 
 
 def read_sums(directory: Path) -> pa.Table:
@@ -231,7 +234,6 @@ def read_marks(directory: Path) -> pa.Table:
 
 def read_rows(directory: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
     """The rows of a day, some at a time."""
-    refuse_edited(directory)
     for file in sorted(directory.glob("*.parquet")):
         for batch in parquet.ParquetFile(file).iter_batches(_ROWS_AT_ONCE, columns=list(columns)):
             yield pa.Table.from_batches([batch])

@@ -32,6 +32,7 @@ from .day_brief import (
     read_marks,
     read_rows,
     read_sums,
+    refuse_edited,
 )
 from .objects import ArrowBatches
 from .operations import OpenSpark, day_directories, load_days, load_objects
@@ -134,6 +135,8 @@ class LedgerTable(NamedTuple):
             units = pc.multiply(done["count"], done["size_class"])
             return _add_ticks(pa.table([begin_of(done["minute"], step), done["stage"], units], schema=_TICKS))
 
+        for day in self.days:
+            refuse_edited(day)
         found = [tick(rows) for day in self.days for rows in read_rows(day, _TICKED)]
         if self.rows is not None:
             found.append(_map(self.rows.select(*_TICKED), tick, _TICKS).toArrow().cast(_TICKS))
