@@ -8,6 +8,7 @@ import asyncio
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.host import NamespaceHost
 from pairbus.broker.links import arrivals, machine
 from pairbus.broker.links.machine import IDLE_TIMEOUT
+from pairbus.broker.links.pace import LITTLE, MOST_IN_RUN
 from pairbus.broker.links.peer import Peer
 from tests.logs import our_records
 from tests.waiting import PATIENCE, wait_until
@@ -48,9 +50,10 @@ class Sender:
         self.client.await_event(LinkFlowed)
         [self.peer] = host.peers - others
 
-    def say(self, *, settled: bool = False) -> bytes:
-        """What the client says to send a message."""
-        self.link.send(encode_data(b"x"), tag=b"t", settled=settled)
+    def say(self, count: int = 1, *, settled: bool = False) -> bytes:
+        """What the client says to send messages."""
+        for _ in range(count):
+            self.link.send(encode_data(b"x"), tag=b"t", settled=settled)
         return self.client.machine.data_to_send()
 
     def outcome(self) -> object:
@@ -66,9 +69,11 @@ class Crowd:
         self.senders = [Sender(stack, broker) for _ in range(MANY)]
         self._broker = broker
 
-    def read_all(self, *, before: Callable[[], object] | None = None, then: Callable[[], object]) -> None:
-        """Have all of them read, each with a message, and let something happen before their shares."""
-        said = [sender.say() for sender in self.senders]
+    def read_all(
+        self, count: int = 1, *, before: Callable[[], object] | None = None, then: Callable[[], object]
+    ) -> None:
+        """Have all of them read, each with messages, and let something happen before their shares."""
+        said = [sender.say(count) for sender in self.senders]
 
         def act() -> None:
             if before is not None:
@@ -210,23 +215,98 @@ def test_one_that_is_read_twice_has_one_share(crowd: Crowd, shares: list[Peer]) 
     assert shares == [first.peer, second.peer]
 
 
-def test_what_waits_to_be_heard_is_bounded(
-    crowd: Crowd, shares: list[Peer], monkeypatch: pytest.MonkeyPatch
+# A slice of a turn of the event loop, which other namespaces share
+
+
+class Slices:
+    """How many shares there have been in each turn of the event loop. A slice is as short as can be."""
+
+    def __init__(self, crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.host, self.shares, self._turn, work = crowd.host, Counter[int](), 0, Peer.work
+
+        def note(peer: Peer) -> None:
+            self.shares[self._turn] += 1
+            work(peer)
+
+        monkeypatch.setattr(Peer, "work", note)
+        monkeypatch.setattr(arrivals, "ARRIVALS_SLICE", 0.0)
+        monkeypatch.setattr("pairbus.broker.links.peer.MEMBER_SLICE", 0.0)
+
+    def begin(self) -> None:
+        """Count turns from now on."""
+        self._turn += 1
+        if self.host.loop is not None:
+            self.host.loop.call_soon(self.begin)
+
+    @property
+    def are_kept(self) -> bool:
+        return set(self.shares.values()) == {1}
+
+
+@pytest.fixture
+def slices(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> Slices:
+    return Slices(crowd, monkeypatch)
+
+
+def test_who_was_read_together_is_served_in_slices_and_committed_once(
+    crowd: Crowd, turns: list[int], slices: Slices
 ) -> None:
-    """Of two that were read, and of a third that was too much."""
-    said = len(crowd.senders[0].say())
-    crowd.senders[0].client.machine.data_to_send()
-    monkeypatch.setattr(arrivals, "MOST_UNHEARD", 3 * said - said // 2)
-    counts: list[int] = []
+    crowd.read_all(then=slices.begin)
+    assert crowd.outcomes() == [ACCEPTED] * MANY
+    assert slices.are_kept
+    assert len(turns) == 1
 
-    def look() -> None:
-        counts.extend([crowd.count(), len(shares)])
 
-    crowd.read_all(then=look)
-    for sender in crowd.senders:
-        assert sender.outcome() == ACCEPTED
-    assert counts == [MANY // 3 * 3] * 2
-    assert shares == [sender.peer for sender in crowd.senders]
+def test_what_is_left_of_many_is_done_in_slices(crowd: Crowd, slices: Slices) -> None:
+    crowd.read_all(5 * MOST_IN_RUN, then=slices.begin)
+    wait_until(lambda: crowd.count() == 5 * MOST_IN_RUN * MANY)
+    assert slices.are_kept
+    assert slices.shares.total() >= 5 * MANY
+
+
+def test_what_many_lost_lines_have_said_is_heard_in_slices(crowd: Crowd, slices: Slices) -> None:
+    def vanish() -> None:
+        for sender in crowd.senders:
+            sender.client.vanish()
+        slices.begin()
+
+    crowd.read_all(5 * MOST_IN_RUN, then=vanish)
+    wait_until(lambda: not any(sender.peer.endpoints for sender in crowd.senders))
+    assert crowd.count() == 5 * MOST_IN_RUN * MANY
+    assert slices.are_kept
+
+
+def test_many_who_have_waited_for_a_decision_are_served_in_slices(crowd: Crowd, slices: Slices) -> None:
+    decisions = crowd.host.decisions
+
+    def let_in() -> None:
+        assert crowd.count() == 0
+        decisions.are_made = False
+        decisions._let_in()
+
+    decisions.are_made = True
+    crowd.read_all(then=slices.begin)
+    crowd._broker.call(lambda: None)
+    crowd._broker.call(let_in)
+    assert crowd.outcomes() == [ACCEPTED] * MANY
+    assert slices.are_kept
+
+
+def test_who_waits_for_its_share_is_not_read_on_and_on(crowd: Crowd) -> None:
+    sender, peer = crowd.senders[0], crowd.senders[0].peer
+    said = [sender.say()]
+    while sum(map(len, said)) <= LITTLE:
+        said.append(sender.say())
+
+    def read() -> tuple[bool, bool]:
+        peer.data_received(b"".join(said[:-1]))
+        goes_on = peer._reads
+        peer.data_received(said[-1])
+        return goes_on, peer._reads
+
+    assert crowd._broker.call(read) == (True, False)
+    wait_until(lambda: peer._reads)
+    assert crowd.count() == len(said)
 
 
 # What happens between the read and the share

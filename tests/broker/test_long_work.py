@@ -34,7 +34,7 @@ from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.errors import StoreError
 from pairbus.broker.handle import NamespaceHandle
 from pairbus.broker.host import NamespaceHost
-from pairbus.broker.links.pace import MOST_IN_RUN
+from pairbus.broker.links.pace import LITTLE, MOST_IN_RUN
 from pairbus.broker.links.receiving_endpoint import BATCH_FORMAT
 from pairbus.broker.strand import Strand
 from pairbus.clock import ManualClock
@@ -313,7 +313,7 @@ def test_whoever_comes_meanwhile_waits_and_is_served(broker: Broker, monkeypatch
     assert counts(busy, "orders") == [MANY["orders"] + 1]
 
 
-def test_who_says_little_meanwhile_is_told_to_stop_when_more_comes(
+def test_who_says_little_meanwhile_is_told_to_stop_when_much_comes(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To stop a socket and to let it go on are two calls of the system, for each of a hundred connections."""
@@ -325,14 +325,14 @@ def test_who_says_little_meanwhile_is_told_to_stop_when_more_comes(
         begin_batch(client, "orders")
         wait_until(lambda: held.stands)
 
-        def send() -> None:
-            link.send(encode_data(b"second"), tag=b"one")
+        def send(size: int = 1) -> None:
+            link.send(encode_data(bytes(size)), tag=b"one")
             second.flush()
 
         send()
-        wait_until(lambda: peer._is_waiting)
+        wait_until(lambda: peer._is_busy)
         assert peer._reads
-        send()
+        send(LITTLE)
         wait_until(lambda: not peer._reads)
         send()  # which is left in the kernel
         held.goes_on = True
@@ -363,7 +363,7 @@ def test_what_was_said_before_the_end_of_a_line_is_heard(
         link.send(batch, tag=b"all", message_format=BATCH_FORMAT, settled=True)
         received.link.settle_range(received.delivery_id, received.delivery_id, Accepted(), settled=True)
         second.flush()
-        wait_until(lambda: peer._is_waiting)
+        wait_until(lambda: peer._is_busy)
         if end == "cut":
             broker.call(peer.reset)
         else:
@@ -393,7 +393,7 @@ def test_who_has_gone_is_answered_no_requests(broker: Broker, monkeypatch: pytes
         for _ in range(20):
             requests.send(peek + body, tag=b"t", settled=True)
         second.flush()
-        wait_until(lambda: peer._is_waiting)
+        wait_until(lambda: peer._is_busy)
         second.vanish()
         wait_until(lambda: peer not in host.peers)
         held.goes_on = True
@@ -429,7 +429,7 @@ def test_the_last_words_of_a_line_take_no_more_than_their_share(
         for _ in range(many):
             link.send(encode_data(b"x"), tag=b"t", settled=True)
         second.flush()
-        wait_until(lambda: peer._is_waiting)
+        wait_until(lambda: peer._is_busy)
         second.socket.close()
         wait_until(lambda: peer not in host.peers)
         monkeypatch.setattr(Namespace, "send_run", note)

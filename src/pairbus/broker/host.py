@@ -8,8 +8,8 @@ The turn
    its commit, and one commit serves all that arrived together. The wait for the disk is a thread's
    (`flights`), since other namespaces share the event loop; what arrives meanwhile is the next turn, which is
    decided on top of this one and ends when this one is committed. So whatever is said is founded on
-   committed turns. What takes long to decide, or to write, is done a little at a time (`decisions`): the
-   turn of this namespace goes on until it is done, and others have their turns in between.
+   committed turns. What takes long to hear, to decide or to write is done a little at a time (`arrivals`,
+   `decisions`): the turn of this namespace goes on until it is done, and others have theirs in between.
 3. If the commit fails, or whatever else between a decision and its commit, the turn has not happened, nor has
    one that was decided on top of it: its answers are thrown away, the engine is rebuilt from the store, on
    the thread too, and every connection is closed with an error, so that each client finds its request
@@ -55,7 +55,7 @@ from .faults.board import FaultBoard
 from .faults.desk import FaultDesk
 from .flights import Flight, HeldAnswers, StoreThread
 from .gate import ConnectionLimits, Visitor
-from .links.arrivals import Arrivals
+from .links.arrivals import Arrivals, Speaker
 from .links.consumers import Consumers
 from .links.held_bytes import Burdens
 from .links.objections import Objections
@@ -145,7 +145,7 @@ class NamespaceHost:
         self.read_buffer: memoryview = memoryview(bytearray(MEMBER_READ))
         self.allowance: Allowance = Allowance()
         self.peers: set[Peer] = set()
-        self.arrivals = Arrivals(self._await_turn)
+        self.arrivals = Arrivals(self._await_turn, may_go_on=self.time.catch_up)
         self._dirty: set[Peer] = set()
         # What the thread of the store does; who speaks when it has committed; whether the next turn waits.
         self._flight: Flight | None = None
@@ -261,10 +261,9 @@ class NamespaceHost:
         if info is not None:
             facts = {**self._fields(peer), "container": info.container_id}
             bounded.tell(logging.INFO, "connection closed", facts)
-        # What it held (a session, credit) may now be somebody else's.
-        self._schedule_turn()
+        self._schedule_turn()  # what it held (a session, credit) may now be somebody else's
 
-    def _fields(self, peer: Peer) -> dict[str, str]:
+    def _fields(self, peer: Speaker) -> dict[str, str]:
         return {"namespace": self.name, "connection": peer.name}
 
     def touch(self, peer: Peer) -> None:
@@ -342,16 +341,18 @@ class NamespaceHost:
     def _await_turn(self) -> None:
         if not self._turn_is_awaited and self.loop is not None:
             self._turn_is_awaited = True
-            self.loop.call_soon(self._take_turn)
+            self.loop.call_soon(self.decisions.when_free, self._take_turn)
 
     def _take_turn(self) -> None:
         """All that were ready have been read: hear them, and end the turn if it has brought anything."""
         try:
-            self.arrivals.serve()
+            is_whole = self.arrivals.serve()
         finally:
             self._turn_is_awaited = False
-        if self._turn_is_due:
+        if is_whole and self._turn_is_due:
             self.end_turn()
+        if self.arrivals:
+            self._await_turn()
 
     def end_turn(self) -> None:
         """Give out, and commit; not before what is being committed or decided has come to its end."""
@@ -464,9 +465,9 @@ class NamespaceHost:
         if flight.error is None:
             self.engine, self._unread = flight.result, None
         else:
-            reason = str(flight.error)
-            self._unread = flight.error if isinstance(flight.error, StoreError) else StoreError(reason)
-            fields = {"namespace": self.name, "reason": reason}
+            error = flight.error
+            self._unread = error if isinstance(error, StoreError) else StoreError(str(error))
+            fields = {"namespace": self.name, "reason": str(error)}
             log.error("the store cannot be read", extra={"fields": fields})
         self.time.arm()
 
@@ -498,22 +499,21 @@ class NamespaceHost:
             self._land(flight)
             if flight.error is not None:
                 return  # all has been refused with it
-        is_foreseen = isinstance(error, StoreError)
         fields = {"namespace": self.name, "reason": str(error) or repr(error)}
+        is_foreseen = isinstance(error, StoreError)
         log.error("turn refused", extra={"fields": fields}, exc_info=None if is_foreseen else error)
-        reason = str(error) if is_foreseen else "it failed on it. Its log says why."
-        refusal = AmqpError(
-            conditions.INTERNAL_ERROR, f"The namespace could not store the request: {reason}", {}
-        )
+        reason = error if is_foreseen else "it failed on it. Its log says why."
+        text = f"The namespace could not store the request: {reason}"
+        refusal = AmqpError(conditions.INTERNAL_ERROR, text, {})
         self._rebuild()  # first: from here on no turn ends before the store has been read
-        for peer in list(self.peers):
+        for peer in {*self.peers, *self.arrivals}:  # some whose lines are lost
             self._dismiss(peer, refusal)
         self.consumers, self.objections = Consumers(), Objections(self.faults, self.fault_desk)
         self.answers.refuse(error)
         self._dirty.clear()
         self.time.arm()
 
-    def _dismiss(self, peer: Peer, refusal: AmqpError) -> None:
+    def _dismiss(self, peer: Speaker, refusal: AmqpError) -> None:
         try:
             peer.close(refusal)
         except Exception:  # the engine that has failed is asked once more, to let go of what the peer held

@@ -141,11 +141,12 @@ class Timekeeper:
 
     # -- time passes
 
-    def catch_up(self) -> None:
-        """Begin to do what is due by now, if anything is; unless something else is under way."""
-        due = self._host.engine.next_deadline()
-        if due is not None and not self._host.decisions.are_made and due <= self.now():
+    def catch_up(self) -> bool:
+        """Begin to do what is due by now, if anything is; whether nothing is under way, and one can go on."""
+        decisions, due = self._host.decisions, self._host.engine.next_deadline()
+        if due is not None and not decisions.are_made and due <= self.now():
             self.pass_by()
+        return not decisions.are_made
 
     def pass_by(self) -> None:
         """Let time pass: locks and messages expire, schedules come due, faults change, idle lines end."""

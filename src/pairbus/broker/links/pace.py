@@ -3,12 +3,17 @@
 1. In one turn of the event loop a connection does limited work: effort (`CodecLimits`), time, and bytes of
    answers. What is left is done in the next turn, behind everybody else's, and until then
    nothing more is read from it.
-2. All strangers together get a share of the time, however many connections they come with.
+2. All connections of a namespace together get a share of a turn: it is no matter of its other namespaces how
+   many there are.
+3. All strangers together get a share of the time, however many connections they come with.
 """
 
 # Seconds a turn. A read that is full of messages takes a member as long as that.
 MEMBER_SLICE = 0.005
 STRANGER_SLICE = 0.001
+# All connections of a namespace together: twenty messages of a hundred of them. It is looked at after each
+# share, so that a turn has one share more at most.
+ARRIVALS_SLICE = 0.03
 # All receivers of a namespace together; who had to wait is served in the next turn.
 SERVING_SLICE = 0.005
 
@@ -22,13 +27,9 @@ LARGEST_COPIED = MOST_OUTPUT + 128 * 1024
 # What the event loop itself would read at once. A sender that pipelines fills it, and a turn with it.
 MEMBER_READ = 256 * 1024
 STRANGER_READ = 16 * 1024
-# Bytes that may wait, while a namespace decides at length, and one more read is taken. Of a hundred
-# connections nearly all come at such a time: to stop each and let it go on costs as much as the reads do.
+# Bytes that may wait for their share, and one more read is taken. Of a hundred connections nearly all come
+# while their namespace decides at length: to stop each and let it go on costs as much as the reads do.
 LITTLE = 64 * 1024
-
-# Bytes that have been read from all connections of a namespace and wait until all others are read: twenty
-# messages of a hundred connections. More of them are done for at once.
-MOST_UNHEARD = 4 * 1024 * 1024
 
 # Effort that is spent on one read: so many messages or settlements of the usual form, or fewer other frames.
 MOST_EFFORT = 1024

@@ -3,8 +3,8 @@
 1. Bytes go into the machine; its events are handed to the endpoint of the link that they concern. What the
    machine wants to say stays in it until the host flushes the peer at the end of the turn.
 2. It does no more in one turn than its share (`pace`). What is left waits, from the newest to the oldest, in
-   `_input`, in the machine and in `_todo`, and nothing is read meanwhile. (One that has said little while
-   its namespace decides at length is told to stop only when it says more, see `LITTLE`.)
+   `_input`, in the machine and in `_todo`, and nothing is read meanwhile. (One that has said little and
+   waits for its share is told to stop only when it says more, see `LITTLE`.)
 3. Answers that cannot leave hold up what asks for more: while the socket takes no bytes (`_is_clogged`), or
    enough for one turn waits to be flushed (`is_full`), nothing is read, done or given out. Whoever reads
    nothing for `read_timeout` is cut.
@@ -115,8 +115,9 @@ class Peer(Carried):
             return
         self._input = self._input + data if self._input else data
         if not self._is_busy:
-            self.host.arrivals.add(self, len(data))
-        elif self._reads:
+            self._is_busy = True
+            self.host.arrivals.add(self)
+        if self._reads and len(self._input) > LITTLE:
             self._adjust_reading()
 
     @property
@@ -143,9 +144,10 @@ class Peer(Carried):
         if self._is_waiting:
             return
         self._is_busy = False
-        if self._transport is None:
-            self.host.decisions.when_free(self._let_go)
-        if self._transport is None or not self._hears:
+        if self._transport is None and self._is_heard_out:
+            self._let_go()
+            return
+        if not self._hears:
             self._adjust_reading()
             return
         if self.is_full:
@@ -153,13 +155,6 @@ class Peer(Carried):
             return
         if self.host.is_loading or self.host.is_burdened:
             self._go_on_later(BUSY_PAUSE)
-            return
-        self.host.time.catch_up()
-        if self.host.decisions.are_made:
-            self._is_waiting = self._is_busy = True
-            if len(self._input) > LITTLE:
-                self._adjust_reading()
-            self.host.decisions.when_free(self._stop_waiting)
             return
         now, is_stranger = time.monotonic(), not self.machine.trusted
         if is_stranger and (wait := self.host.allowance.wait(now)):
@@ -169,7 +164,7 @@ class Peer(Carried):
         if is_stranger:
             self.host.allowance.spend(time.monotonic() - now)
         self.host.burdens.unfinished.note(self, self.machine.partial_bytes)
-        if self._is_waiting or self._has_more:
+        if self._is_waiting or self._has_more or self._transport is None:
             self._go_on_later()
         elif not self._reads:
             self._adjust_reading()
@@ -216,7 +211,7 @@ class Peer(Carried):
 
     def _stop_waiting(self) -> None:
         self._is_waiting = False
-        self.work()
+        self.host.arrivals.add(self)
 
     def at_length(self, event: ProtocolEvent, act: Callable[[], T], then: Callable[[T], None], /) -> None:
         """Do for an event what may take long; nothing more is done for this client before it is done."""
@@ -237,8 +232,8 @@ class Peer(Carried):
             except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
                 self._fail(error, noted)
             self.host.touch(self)
-            if is_late:  # behind those who have waited for its end
-                asyncio.get_running_loop().call_soon(self.work)
+            if is_late:
+                self.host.arrivals.add(self)
 
         self._is_waiting = True
         self.host.decisions.make(perform, conclude)
@@ -248,8 +243,12 @@ class Peer(Carried):
         """In the next turn, or when what is to be said has left, or what is waited for has come."""
         self._is_busy = True
         self._adjust_reading()
-        if not (self.is_full or self._is_waiting):
-            asyncio.get_running_loop().call_later(wait, self.work)
+        if self._is_waiting or (self.is_full and self._transport is not None):
+            return
+        if wait:
+            asyncio.get_running_loop().call_later(wait, self.host.arrivals.add, self)
+        else:
+            self.host.arrivals.add(self)
 
     def _adjust_reading(self) -> None:
         transport = self._transport
@@ -294,7 +293,7 @@ class Peer(Carried):
             endpoint.on_room()
             self.host.touch(self)
         if self._is_busy:
-            asyncio.get_running_loop().call_soon(self.work)
+            self.host.arrivals.add(self)
 
     def _turn_away(self, reason: str) -> None:
         """It has stayed a stranger for too long, or others wait for its place."""
@@ -302,27 +301,28 @@ class Peer(Carried):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self.host.burdens.unfinished.note(self, 0)
         self.host.burdens.unread.note(self, 0)
         self._visitor.leave()
         self.starved.clear()
         self._heartbeat.stop()
         self._clog.end()
-        self.host.decisions.when_free(self._let_go)
+        if self._is_heard_out:
+            self.host.decisions.when_free(self._let_go)
+        else:
+            self.host.arrivals.add(self)
         self.host.part(self)
 
-    def _let_go(self) -> None:
+    @property
+    def _is_heard_out(self) -> bool:
         """What was read of a member before its line was lost counts, though the answers go nowhere."""
-        is_heard_out = not (self.machine.trusted and self._hears and self._has_more)
+        has_more = self.machine.trusted and self._hears and self._has_more
+        return not has_more or self.is_full or self.host.is_loading
+
+    def _let_go(self) -> None:
+        self._closing = True
+        self.host.burdens.unfinished.note(self, 0)
         try:
-            if is_heard_out or self.is_full or self.host.is_loading:
-                self._closing = True
-                self._drop_endpoints()
-            elif not (self._is_waiting or self._is_busy):  # else `work` comes
-                self._is_busy = True
-                self._read_and_do(now := time.monotonic(), now + MEMBER_SLICE)
-                self.host.touch(self)
-                asyncio.get_running_loop().call_soon(self.work)
+            self._drop_endpoints()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
             self.host.refuse_turn(error)
 
@@ -456,7 +456,7 @@ class Peer(Carried):
             self._mute = line is LineState.SILENCE or (self._mute and self._is_stopped)
             self._adjust_reading()
             self.host.touch(self)
-            self.host.arrivals.add(self, 0)  # with what was read before the line stopped
+            self.host.arrivals.add(self)  # with what was read before the line stopped
 
     # -- events of the machine
 
