@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from pairbus.broker import Broker
+from pairbus.broker import Broker, strand
 from pairbus.clock import ManualClock
 from tests.hurry import hurried_loops as pytest_asyncio_loop_factories  # noqa: F401 - a hook
 from tests.logs import our_records
@@ -113,3 +113,9 @@ def client(bus_without_client: Bus) -> Iterator[RawClient]:
     namespace.create_queue("orders")
     with RawClient.of_owner(namespace) as client:
         yield client
+
+
+@pytest.fixture
+def breathless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All work stops wherever it may."""
+    monkeypatch.setattr(strand, "SLICE", -1.0)
