@@ -447,6 +447,7 @@ def test_an_error_that_nobody_foresaw_ends_one_alone(
     first, failing, *others = crowd.senders
 
     def fail() -> None:
+        monkeypatch.undo()
         raise RuntimeError("an error that nobody foresaw")
 
     monkeypatch.setattr(failing.peer, "work", fail)

@@ -2,16 +2,22 @@
 what is not well-formed.
 """
 
+import socket
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pairbus import conditions
-from pairbus.amqp.events import LinkAttached
-from pairbus.amqp.frames import encode_frame
-from pairbus.amqp.performatives import Close, Flow, Source, Target
+from pairbus.amqp.events import Closed, LinkAttached, LinkFlowed, ProtocolEvent, Settled
+from pairbus.amqp.frames import AMQP_HEADER, encode_frame
+from pairbus.amqp.message import encode_data
+from pairbus.amqp.performatives import ACCEPTED, Close, Flow, Source, Target
 from pairbus.amqp.types import Symbol
-from tests.waiting import wait_until
+from pairbus.broker import Broker
+from pairbus.broker.handle import NamespaceHandle
+from tests.waiting import PATIENCE, wait_until
 
 from .bus import Bus
 from .raw import RawClient
@@ -85,3 +91,59 @@ def test_dynamic_nodes_are_refused(
     error = client.refusal().error
     assert error is not None
     assert error.condition == condition
+
+
+# A client that shuts down the writing side of its socket, and reads on
+
+
+@pytest.fixture(params=["memory", "file"])
+def namespace(
+    request: pytest.FixtureRequest, tmp_path: Path, certificate: tuple[Path, Path]
+) -> Iterator[NamespaceHandle]:
+    data_dir = tmp_path if request.param == "file" else None
+    with Broker({"contoso": 0, "other": 0}, data_dir=data_dir, certificate=certificate) as broker:
+        broker["contoso"].create_queue("orders")
+        yield broker["contoso"]
+
+
+def read_to_end(client: RawClient) -> list[ProtocolEvent]:
+    events: list[ProtocolEvent] = []
+    while data := client.socket.recv(65536):
+        events += client.machine.receive_data(data, 0.0)
+    return events
+
+
+@pytest.mark.parametrize("count", [1, 2000])
+def test_who_says_nothing_more_is_answered(namespace: NamespaceHandle, count: int) -> None:
+    with RawClient.of_owner(namespace) as client:
+        link = client.attach("orders", sends=True)
+        client.await_event(LinkFlowed)
+        for _ in range(count):
+            link.send(encode_data(b"x"), tag=b"t")
+        client.flush()
+        client.socket.shutdown(socket.SHUT_WR)
+        events = read_to_end(client)
+    accepted = [event for event in events if isinstance(event, Settled) and event.state == ACCEPTED]
+    assert sum(len(event.delivery_ids) for event in accepted) == count
+    assert isinstance(events[-1], Closed)
+    assert namespace.message_count("orders") == count
+
+
+@pytest.mark.parametrize("last", [b"", b"\x00\x00\x01\x00\x02", ERRANT], ids=["nothing", "half", "wrong"])
+@pytest.mark.usefixtures("noisy")
+def test_who_says_nothing_more_is_let_go(namespace: NamespaceHandle, last: bytes) -> None:
+    with RawClient.of_owner(namespace) as client:
+        link = client.attach("orders", sends=False)
+        link.flow(10)
+        client.flush()
+        client.socket.sendall(last)
+        client.socket.shutdown(socket.SHUT_WR)
+        assert isinstance(read_to_end(client)[-1], Closed)
+
+
+def test_a_stranger_that_says_nothing_more_leaves_at_once(namespace: NamespaceHandle) -> None:
+    with socket.create_connection(("127.0.0.1", namespace.port), timeout=PATIENCE) as stranger:
+        stranger.sendall(AMQP_HEADER)
+        stranger.shutdown(socket.SHUT_WR)
+        while stranger.recv(100):
+            pass

@@ -207,7 +207,7 @@ def test_what_was_said_before_the_end_of_a_line_is_heard(
             broker.call(peer.reset)
         else:
             (second.vanish if end == "reset" else second.socket.close)()
-        wait_until(lambda: peer not in host.peers)
+        wait_until(lambda: peer._has_said_all or peer not in host.peers)
         held.goes_on = True
         assert isinstance(client.await_event(Settled).state, Accepted)
         wait_until(lambda: not peer.endpoints)
@@ -270,7 +270,7 @@ def test_the_last_words_of_a_line_take_no_more_than_their_share(
         second.flush()
         wait_until(lambda: peer._is_busy)
         second.socket.close()
-        wait_until(lambda: peer not in host.peers)
+        wait_until(lambda: peer._has_said_all)
         monkeypatch.setattr(Namespace, "send_run", note)
         broker.call(pass_by)
         held.goes_on = True

@@ -87,6 +87,7 @@ class Peer(Carried):
         self._clog = Clog(host.later, self._cut_unread)
         self._is_heavy = False  # something of what it is to be told waits
         self._reads = True
+        self._has_said_all = False
         self._doomed = False
         self._mute = False
         self._is_stopped = False  # as a black hole does
@@ -119,6 +120,15 @@ class Peer(Carried):
             self.host.arrivals.add(self)
         if self._reads and len(self._input) > LITTLE:
             self._adjust_reading()
+
+    def eof_received(self) -> bool:
+        """Who shuts down the writing side alone is answered, and then let go. TLS has no such side."""
+        has_side = self._transport is not None and self._transport.can_write_eof()
+        if not has_side or self.is_deaf or not self.machine.trusted:
+            return False
+        self._has_said_all = True
+        self.host.arrivals.add(self)
+        return True
 
     @property
     def is_deaf(self) -> bool:
@@ -166,6 +176,9 @@ class Peer(Carried):
         self.host.burdens.unfinished.note(self, self.machine.partial_bytes)
         if self._is_waiting or self._has_more or self._transport is None:
             self._go_on_later()
+        elif self._has_said_all:
+            self.machine.close()
+            self._on_closed(Closed(None, local=True))
         elif not self._reads:
             self._adjust_reading()
         if has_happened or self.machine.has_to_say:
@@ -243,11 +256,9 @@ class Peer(Carried):
         """In the next turn, or when what is to be said has left, or what is waited for has come."""
         self._is_busy = True
         self._adjust_reading()
-        if self._is_waiting or (self.is_full and self._transport is not None):
-            return
         if wait:
             asyncio.get_running_loop().call_later(wait, self.host.arrivals.add, self)
-        else:
+        elif not (self._is_waiting or (self.is_full and self._transport is not None)):
             self.host.arrivals.add(self)
 
     def _adjust_reading(self) -> None:
@@ -306,10 +317,7 @@ class Peer(Carried):
         self.starved.clear()
         self._heartbeat.stop()
         self._clog.end()
-        if self._is_heard_out:
-            self.host.decisions.when_free(self._let_go)
-        else:
-            self.host.arrivals.add(self)
+        self.host.arrivals.add(self)
         self.host.part(self)
 
     @property
@@ -491,8 +499,7 @@ class Peer(Carried):
             self.close(AmqpError(conditions.RESOURCE_LIMIT, CROWDED, {}))
 
     def _on_link_flowed(self, event: LinkFlowed) -> None:
-        endpoint = self._attentive(event.link)
-        if endpoint is not None:
+        if (endpoint := self._attentive(event.link)) is not None:
             endpoint.on_flow(event)
 
     def _on_received(self, event: TransferReceived) -> None:
@@ -503,23 +510,17 @@ class Peer(Carried):
             endpoint.take_messages(event, self._todo)
 
     def _on_settled(self, event: Settled) -> None:
-        endpoint = self._attentive(event.link)
-        if endpoint is not None:
+        if (endpoint := self._attentive(event.link)) is not None:
             endpoint.take_settlements(event, self._todo)
 
     def _attentive(self, link: Link) -> LinkEndpoint | None:
         """What stands behind a link, unless its entity is mute: then what was asked is lost."""
         endpoint = self.endpoints.get(link)
-        if endpoint is None or not self.host.faults.any or not endpoint.path:
-            return endpoint
-        if not self.host.fault_desk.is_mute(endpoint.path):
+        faults, desk = self.host.faults, self.host.fault_desk
+        if endpoint is None or not (faults.any and endpoint.path and desk.is_mute(endpoint.path)):
             return endpoint
         endpoint.is_owed_an_answer = True
         return None
-
-    def _on_session_ended(self, event: SessionEnded) -> None:
-        for link in event.session.links:
-            self.forget(link)
 
     def _on_closed(self, event: Closed) -> None:
         error = event.error
@@ -574,8 +575,7 @@ class Peer(Carried):
         text = "The token has expired, or a newer one allows less. Put one with the claim on $cbs in time."
         error = AmqpError(conditions.UNAUTHORIZED, text, {})
         for endpoint in list(self.endpoints.values()):
-            needed = endpoint.needs
-            if needed is not None and not self.access.allows(*needed, now=now):
+            if (needed := endpoint.needs) is not None and not self.access.allows(*needed, now=now):
                 self.detach(endpoint, error)
 
     def _drop_endpoints(self) -> None:
@@ -594,6 +594,6 @@ _HANDLERS: dict[type[ProtocolEvent], Callable[[Peer, Any], None]] = {
     TransferReceived: Peer._on_received,
     Settled: Peer._on_settled,
     LinkDetached: lambda peer, event: peer.forget(event.link),
-    SessionEnded: Peer._on_session_ended,
+    SessionEnded: lambda peer, event: call_each([partial(peer.forget, link) for link in event.session.links]),
     Closed: Peer._on_closed,
 }
