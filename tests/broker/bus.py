@@ -1,7 +1,8 @@
 """A namespace for one test, with a client of the SDK for it."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from itertools import chain
 from typing import Any
 
@@ -18,6 +19,7 @@ __all__ = [
     "Bus",
     "bodies",
     "eventually",
+    "held",
     "is_awaited",
     "opened",
     "receive",
@@ -113,3 +115,22 @@ async def receive_nothing(receiver: Any) -> None:
 def bodies(messages: list[Any]) -> list[str]:
     """The bodies of messages as text."""
     return [str(message) for message in messages]
+
+
+@contextmanager
+def held(broker: Broker) -> Iterator[None]:
+    """Let the broker's loop stand still, so that all that is said meanwhile is ready when it goes on."""
+    stands, goes_on = threading.Event(), threading.Event()
+
+    def stand() -> None:
+        stands.set()
+        assert goes_on.wait(PATIENCE)
+
+    holder = threading.Thread(target=broker.call, args=(stand,))
+    holder.start()
+    try:
+        assert stands.wait(PATIENCE)
+        yield
+    finally:
+        goes_on.set()
+        holder.join(PATIENCE)

@@ -6,11 +6,10 @@ hand, in one call on the broker's loop.
 
 import asyncio
 import ssl
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
@@ -29,9 +28,9 @@ from pairbus.broker.links.machine import IDLE_TIMEOUT
 from pairbus.broker.links.pace import LITTLE, MOST_IN_RUN
 from pairbus.broker.links.peer import Peer
 from tests.logs import our_records
-from tests.waiting import PATIENCE, wait_until
+from tests.waiting import wait_until
 
-from .bus import Bus
+from .bus import Bus, held
 from .keys import key_of
 from .raw import RawClient
 
@@ -125,25 +124,6 @@ def shares(monkeypatch: pytest.MonkeyPatch) -> list[Peer]:
 
     monkeypatch.setattr(Peer, "work", note)
     return found
-
-
-@contextmanager
-def held(broker: Broker) -> Iterator[None]:
-    """Let the broker's loop stand still, so that all that is said meanwhile is ready when it goes on."""
-    stands, goes_on = threading.Event(), threading.Event()
-
-    def stand() -> None:
-        stands.set()
-        assert goes_on.wait(PATIENCE)
-
-    holder = threading.Thread(target=broker.call, args=(stand,))
-    holder.start()
-    try:
-        assert stands.wait(PATIENCE)
-        yield
-    finally:
-        goes_on.set()
-        holder.join(PATIENCE)
 
 
 def test_all_that_are_ready_share_a_turn(

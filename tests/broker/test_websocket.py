@@ -5,7 +5,7 @@ import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -30,12 +30,13 @@ from pairbus.amqp.message import encode_data
 from pairbus.amqp.performatives import Close, Source, Target
 from pairbus.amqp.sasl import SaslClient
 from pairbus.broker import Broker, ConnectionLimits
+from pairbus.broker.links import arrivals
 from pairbus.broker.websocket import MOST_READ
 from pairbus.clock import ManualClock
 from tests.logs import our_lines
 from tests.waiting import PATIENCE
 
-from .bus import Bus, bodies, opened, receive
+from .bus import Bus, bodies, held, opened, receive
 from .keys import key_of
 
 ADDRESS = "/$servicebus/websocket"
@@ -343,6 +344,40 @@ def test_thousands_of_empty_frames_stop_nobody(bus: Bus) -> None:
         websocket.write(frame * 20_000)
         Client(other, plain(bus)).exchange()
         Client(websocket, plain(bus)).exchange()
+
+
+def test_many_with_empty_frames_are_read_in_slices_of_a_turn(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which other namespaces share. A slice is as short as can be."""
+    host, turn, reads = bus.broker._hosts["contoso"], 0, list[int]()
+    read = WSConnection.receive_data
+
+    def pass_by() -> None:
+        nonlocal turn
+        turn += 1
+        if host.loop is not None:
+            host.loop.call_soon(pass_by)
+
+    def note(protocol: WSConnection, data: bytes | None) -> None:
+        if not protocol.client:
+            reads.append(turn)
+        read(protocol, data)
+
+    with ExitStack() as stack:
+        websockets = [stack.enter_context(line(bus.namespace.port)) for _ in range(8)]
+        for websocket in websockets:
+            websocket.accepted()
+        monkeypatch.setattr(arrivals, "ARRIVALS_SLICE", 0.0)
+        monkeypatch.setattr(WSConnection, "receive_data", note)
+        bus.broker.call(pass_by)
+        with held(bus.broker):
+            for websocket in websockets:
+                websocket.write(websocket.protocol.send(BytesMessage(b"")) * 100)
+        Client(websockets[0], plain(bus)).exchange()
+        monkeypatch.undo()
+    assert len(reads) > len(websockets)
+    assert len(set(reads)) == len(reads), "one in a turn"
 
 
 @pytest.mark.usefixtures("noisy")

@@ -8,6 +8,7 @@ all else.
    cuts it and closes it through that.
 3. Nothing is kept of an unfinished message: its bytes go on as they come. One read is so small that its
    frames, be they all empty, take no more than one turn's share, and the time is put to a stranger's account.
+   It waits for that share as a peer does for its own, and nothing more is read meanwhile.
 """
 
 import asyncio
@@ -23,7 +24,10 @@ from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
-from .listener import Direct
+from pairbus.amqp.performatives import AmqpError
+
+from .links.arrivals import Arrivals
+from .listener import Direct, cut
 
 PATH = "$servicebus/websocket"
 # In the order of preference: that of Microsoft's clients, and that of the standard.
@@ -38,6 +42,8 @@ _CLOSE = CloseConnection(code=CloseReason.NORMAL_CLOSURE)
 
 class Carried(Direct):
     """A protocol whose bytes may come in the messages of another: a connection of AMQP."""
+
+    name: str
 
     @property
     @abstractmethod
@@ -77,6 +83,7 @@ class WebSocketTransport(asyncio.Transport):
         super().__init__()
         self._line = line
         self._protocol = protocol
+        self._pauses = 0  # who reads from the line, and who is behind it, each may want no more for a while
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._protocol.state is not ConnectionState.OPEN:
@@ -100,10 +107,13 @@ class WebSocketTransport(asyncio.Transport):
         return self._line.is_closing()
 
     def pause_reading(self) -> None:
+        self._pauses += 1
         self._line.pause_reading()
 
     def resume_reading(self) -> None:
-        self._line.resume_reading()
+        self._pauses -= 1
+        if not self._pauses:
+            self._line.resume_reading()
 
     def get_write_buffer_size(self) -> int:
         return self._line.get_write_buffer_size()
@@ -115,10 +125,14 @@ class WebSocketTransport(asyncio.Transport):
 class WebSocketLine(Direct):
     """One connection after its upgrade."""
 
-    def __init__(self, protocol: WSConnection, peer: Carried) -> None:
+    def __init__(self, protocol: WSConnection, peer: Carried, arrivals: Arrivals) -> None:
+        self.name = peer.name
         self._protocol = protocol
         self._peer = peer
+        self._arrivals = arrivals
         self._transport: asyncio.Transport | None = None
+        self._carrier: WebSocketTransport | None = None
+        self._input = b""
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._peer.buffer[:MOST_READ]
@@ -128,10 +142,20 @@ class WebSocketLine(Direct):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._peer.connection_made(WebSocketTransport(transport, self._protocol))
+        self._transport, self._carrier = transport, WebSocketTransport(transport, self._protocol)
+        self._peer.connection_made(self._carrier)
 
     def data_received(self, data: bytes) -> None:
+        if self._carrier is not None and data and not self._input:
+            self._carrier.pause_reading()
+            self._arrivals.add(self)
+        self._input += data
+
+    def work(self) -> None:
+        """Take the messages out of what was read."""
+        data, self._input = self._input, b""
+        if self._carrier is not None and data:
+            self._carrier.resume_reading()
         if self._transport is None or self._transport.is_closing() or self._peer.is_deaf:
             return
         begun = time.monotonic()
@@ -171,6 +195,13 @@ class WebSocketLine(Direct):
 
     def resume_writing(self) -> None:
         self._peer.resume_writing()
+
+    def close(self, error: AmqpError | None) -> None:
+        """The peer says that, as one of its namespace."""
+
+    def reset(self) -> None:
+        if self._transport is not None:
+            cut(self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

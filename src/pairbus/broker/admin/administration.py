@@ -149,7 +149,7 @@ class AdminLine(AdminHttp):
         self._transport.write(answer)
         self._host.connections.close(self._connection, self._host.now())
         peer = self._host.make_peer("websocket", self._transport, self._visitor)
-        greeter.hand_over(WebSocketLine(protocol, peer), ahead)
+        greeter.hand_over(WebSocketLine(protocol, peer, self._host.arrivals), ahead)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
