@@ -48,7 +48,7 @@ help:
 setup: $(READY)
 
 $(LOCKED): $(LOCK)
-	@sh scripts/doctor "$(PYTHON)"
+	@sh scripts/doctor "$(PYTHON)" .venv
 	@echo "setup: installing $(LOCK) into .venv: 1.4 GB, for some minutes, and only once"
 	@"$(PYTHON)" -m venv --clear .venv
 	@awk '/^[^ #]/ { name = /^pyspark==/ ? "spark" : "rest" } name { print > ".venv/" name ".txt" }' $(LOCK)

@@ -12,8 +12,8 @@ from .sources import ROOT
 DOCTOR = ROOT / "scripts" / "doctor"
 
 
-def doctor(python: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["sh", str(DOCTOR), python], capture_output=True, text=True, timeout=30)
+def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["sh", str(DOCTOR), *arguments], capture_output=True, text=True, timeout=30)
 
 
 def fake_python(directory: Path, script: str) -> str:
@@ -44,6 +44,15 @@ def test_a_missing_venv_module_is_told(tmp_path: Path) -> None:
     done = doctor(fake_python(tmp_path, 'case "$2" in *ensurepip*) exit 1;; *) exit 0;; esac'))
     assert done.returncode == 1
     assert "apt-get install python3-venv" in done.stderr
+
+
+def test_an_environment_that_others_use_is_not_emptied(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "ours").symlink_to(tmp_path / "theirs")
+    done = doctor(sys.executable, str(tmp_path / "ours"))
+    assert done.returncode == 1
+    assert "is a link to" in done.stderr
+    assert doctor(sys.executable, str(tmp_path / "theirs")).returncode == 0
 
 
 @pytest.mark.parametrize("script", [".ci/run", "scripts/doctor"])
