@@ -1,5 +1,6 @@
 """The pytest plugin as a user has it: files of their own in a directory of their own, run by pytest."""
 
+import json
 import os
 import re
 import subprocess
@@ -142,12 +143,12 @@ pytestmark = pytest.mark.pairbus(
 )
 
 @pytest.mark.pairbus(queues={"in": {"forward_to": "events"}}, topics={"events": ["news"]})
-@pytest.mark.pairbus(entities=["second.toml"])
+@pytest.mark.pairbus(entities=["second.toml", "Config.json"])
 def test_all_that_is_marked(pairbus_namespace, pairbus_client):
     pairbus_client.get_queue_sender("in").send_messages(ServiceBusMessage("x"))
     for path in ("events/Subscriptions/audit", "events/Subscriptions/news"):
         assert_messages(pairbus_namespace, path, expected=["x"])
-    for path in ("kept", "first", "second"):
+    for path in ("kept", "first", "second", "third"):
         assert_messages(pairbus_namespace, path, expected=0)
 """
 
@@ -158,8 +159,11 @@ def test_what_markers_declare_is_added_up_whatever_forwards_where(project: Path)
     topic = "[topics.events]\nrequires_duplicate_detection = true\n"
     for name, text in (("first", topic), ("second", "")):
         (project / f"{name}.toml").write_text(f"{text}[queues.{name}]\n", encoding="utf-8")
-    done = run_pytest(project)
+    config = {"UserConfig": {"Namespaces": [{"Name": "contoso", "Queues": [{"Name": "third"}], "Newer": 1}]}}
+    (project / "Config.json").write_text(json.dumps(config), encoding="utf-8")
+    done = run_pytest(project, "--log-cli-level=WARNING")
     assert "1 passed" in done.stdout, done.stdout
+    assert done.stdout.count("a key of an entity file is not known") == 1, done.stdout
 
 
 def test_scopes_and_options(project: Path) -> None:

@@ -16,11 +16,10 @@ from azure.servicebus import ServiceBusClient
 
 from pairbus.broker import Broker, NamespaceHandle, QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.admin.duration import parse_duration
-from pairbus.broker.entities.applying import declare_entities
 from pairbus.broker.entities.declaration import DeclaredEntities, DeclaredSubscription, DeclaredTopic
-from pairbus.broker.entities.files import EntityFiles
 from pairbus.clock import ManualClock
 
+from .declaring import declare
 from .timers import ManualTimers, SteeredClock
 
 _DEFAULT_NAMESPACES = ("contoso", "contoso-dr")
@@ -146,9 +145,7 @@ def _started(node: Any, options: Mapping[str, Any], *, clock: SteeredClock | Non
             f"the marker pairbus: {error}; besides it takes {', '.join(_ENTITIES)}"
         ) from None
     with broker:
-        of_files = EntityFiles([Path(path) for path in files])
-        for name in broker:
-            _declare(broker[name], of_files.declared(name).together_with(declared))
+        declare(broker, declared)
         if clock is not None:
             clock.follow(broker)
         yield broker
@@ -173,12 +170,6 @@ def _declared(given: Mapping[str, Any]) -> DeclaredEntities:
 def _subscriptions(given: Any) -> dict[str, DeclaredSubscription]:
     named = _named(given or ())
     return {name: DeclaredSubscription(_settings(SubscriptionSettings, one)) for name, one in named.items()}
-
-
-def _declare(namespace: NamespaceHandle, declared: DeclaredEntities) -> None:
-    if refused := declare_entities(namespace, declared).refused:
-        told = "; ".join(f"{path}: {reason}" for path, reason in refused.items())
-        raise pytest.UsageError(f"the marker pairbus: {told}")
 
 
 def _settings(kind: Any, given: Any) -> Any:
