@@ -19,7 +19,7 @@ PARCELS = {
     for parcel, room, files in (
         ("Spark", "spark", "kills syphon idle cluster connect connect_loss submit source_streams"),
         ("Spark", "spark", "source_write bill mixture trouble verdict store store_kills source_read"),
-        ("Spark", "spark", "source_views page_examples"),
+        ("Spark", "spark", "source_views page_examples receipt_tables"),
         ("tutorial", "cli", "tutorial"),
         ("tutorial", "suite", "left_out soak"),
         ("objects", "stores", "azurite commit_objects contract status writes"),
@@ -51,7 +51,7 @@ IN_THIS_ORDER = (
     ),
     *("spark/test_local", "cli/test_broker_command", "testing/test_plugin", "simulation/test_side"),
     *("sync/test_processes", "dashboard/test_metrics", "store/test_failed_turn", "client/test_outages"),
-    *("backlog/test_redrive", "cli/test_wrong_input", "pump/test_contract"),
+    *("spark/test_local_lease", "backlog/test_redrive", "cli/test_wrong_input", "pump/test_contract"),
     *("drill", "crash", "dashboard", "client", "pump", "stores", "lease", "spark", "broker", "faults"),
     *("guards", "simulation", "suite", "bench", "sync", "cli", "ledger", "store", "backlog", "sdk", "node"),
 )

@@ -95,6 +95,12 @@ def bus(bare_bus: Bus) -> Bus:
 
 
 @pytest.fixture
+def shop(bare_bus: Bus) -> Bus:
+    bare_bus.create_entities(queues=["orders", "returns"], sessions=[], topics=[])
+    return bare_bus
+
+
+@pytest.fixture
 def full_bus(bus: Bus) -> Bus:
     """With an entity of every sort."""
     bus.create_entities(queues=QUEUES, sessions=SESSIONS, topics=TOPICS)
