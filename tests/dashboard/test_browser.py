@@ -208,6 +208,10 @@ def test_a_look_into_a_queue(seen: Any) -> None:
     assert seen == ["body of first", 0]
 
 
+def test_an_error_is_seen_over_a_dialog(seen: None) -> None:
+    assert seen is None
+
+
 def test_heal_and_drain(seen: bool) -> None:
     assert seen
 

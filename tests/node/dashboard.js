@@ -24,7 +24,7 @@ async function open(url, settings = {}) {
   page.on("pageerror", error => complaints.push(error.message));
   page.on("console", said => {
     // A server that is restarted does not answer for a moment, and the browser says so.
-    if (said.type() === "error" && !/ERR_CONNECTION|ERR_INCOMPLETE|ERR_EMPTY|401/.test(said.text())) complaints.push(said.text());
+    if (said.type() === "error" && !/ERR_CONNECTION|ERR_FAILED|ERR_INCOMPLETE|ERR_EMPTY|401/.test(said.text())) complaints.push(said.text());
   });
   page.on("request", asked => { if (new URL(asked.url()).hostname !== "127.0.0.1") complaints.push(`asked ${asked.url()}`); });
   await page.goto(url);
@@ -179,6 +179,21 @@ await check("a look into a queue", async () => {
   await page.keyboard.press("Escape");
   await dialog.waitFor({ state: "hidden" });
   return [body, marked];
+});
+
+await check("an error is seen over a dialog", async () => {
+  await page.getByRole("button", { name: "Look into orders" }).click();
+  const dialog = page.getByRole("dialog", { name: "orders" });
+  await page.route("**/api/peek?*", route => route.abort());
+  await dialog.getByRole("button", { name: "Dead letters" }).click();
+  const isOnTop = () => {
+    const said = document.querySelector("dialog [role=status] p"), { x, y } = said?.getBoundingClientRect() ?? {};
+    return /does not answer: is it still running/.test(said?.textContent) && document.elementFromPoint(x + 9, y + 9) === said;
+  };
+  await page.waitForFunction(isOnTop);
+  await page.unroute("**/api/peek?*");
+  await page.keyboard.press("Escape");
+  await dialog.waitFor({ state: "hidden" });
 });
 
 await check("redrive", async () => {

@@ -39,17 +39,20 @@ async function perform(what) {
 async function lookInto(what) {
   const query = new URLSearchParams({ namespace: what.namespace, path: what.path, dead: what.dead ? "1" : "" });
   try {
-    patch(look, messages(what, await line.ask(`/api/peek?${query}`)));
+    patch(look.firstElementChild, messages(what, await line.ask(`/api/peek?${query}`)));
     if (!look.open) look.showModal();
   } catch (error) {
     tell(error.message, true);
   }
 }
 
+// In the dialog too: while that is open, what lies behind it is neither seen nor heard.
 function tell(text, is_failure = false) {
-  const said = h("p", { class: is_failure ? "fail" : null }, text);
-  document.getElementById("toast").replaceChildren(said);
-  setTimeout(() => said.remove(), is_failure ? 12000 : 6000);
+  document.querySelectorAll(".toast").forEach(place => {
+    const said = h("p", { class: is_failure ? "fail" : null }, text);
+    place.replaceChildren(said);
+    setTimeout(() => said.remove(), is_failure ? 12000 : 6000);
+  });
 }
 
 document.addEventListener("click", event => {
@@ -137,6 +140,7 @@ function onEvent(name, data) {
 function onState(name) {
   const words = `No answer since ${clock(now())}: what is below is old. Trying again.`;
   if (name === "live") lineState.textContent = "live"; else if (!known.lost) lineState.textContent = words;
+  if (look.open && name === "lost" && !known.lost) tell(words, true);
   lineState.className = `line-state ${name}`;
   known.lost = name === "lost";
   draw();

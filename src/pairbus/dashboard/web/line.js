@@ -76,7 +76,7 @@ export class Line {
       headers: this.headers(body ? { "Content-Type": "application/json" } : {}),
       body: body ? JSON.stringify(body) : undefined,
       cache: "no-store",
-    });
+    }).catch(() => { throw new Error("The dashboard does not answer: is it still running?"); });
     const said = await answer.json().catch(() => ({ error: `status ${answer.status}` }));
     if (!answer.ok) throw new Error(said.error ?? `status ${answer.status}`);
     return said;
