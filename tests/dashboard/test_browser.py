@@ -246,6 +246,22 @@ def test_what_is_not_seen_is_not_known(seen: list[str]) -> None:
     assert seen == ["Waiting in the backlog", "Drain", "Dead letters"]
 
 
+def test_what_nobody_saw_is_not_drawn_as_well(seen: list[list[str]]) -> None:
+    now, later, legends = ([one.replace("\N{NO-BREAK SPACE}", " ") for one in told] for told in seen)
+    back = "back: not known for 5 min, healthy for 5 min, faulted for 10 min, not known for 20 min"
+    gone = "gone: failed over for 30 min, not known for 30 min"
+    new = "new: not known for 45 min, healthy for"
+    assert now[:3] == [f"{back}, healthy for 20 min", gone, f"{new} 15 min"]
+    assert later[:3] == [
+        f"{back}, healthy for 10 min, not known for 10 min",
+        gone,
+        f"{new} 5 min, not known for 10 min",
+    ]
+    assert now[3] == later[3] == "Waiting in the backlog 7, at most 7 not known not known"
+    assert legends[0].startswith("not known\nhealthy\n")
+    assert legends[1] == "waiting\nnot known"
+
+
 def test_signed_out(seen: list[str]) -> None:
     assert seen == ["Sign in – Pairbus", "line-state"]
 

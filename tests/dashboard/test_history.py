@@ -45,7 +45,10 @@ def test_changes_are_the_same_whether_or_not_it_was_restarted(
             for history in (steady, restarted):
                 history.note_states("shop", seen(state, float(at)), now=float(at))
             write(restarted)
-        assert History(file, now=float(len(looks))).changes("shop") == steady.changes("shop")
+        found, wanted = History(file, now=float(len(looks))).changes("shop"), steady.changes("shop")
+        assert [(one["at"], one["new"]) for one in found] == [(one["at"], one["new"]) for one in wanted]
+        # That it was well before the first change is not kept on disk.
+        assert [one["old"] for one in found[1:]] == [one["old"] for one in wanted[1:]]
         told = [one["new"] for one in steady.changes("shop")]
         assert all(one != other for one, other in pairwise(told))
         assert (told or ["healthy"])[-1] == (looks[-1][0] if looks else "healthy")
@@ -55,6 +58,18 @@ def test_an_entity_that_was_always_healthy_has_no_changes() -> None:
     history = History(None, now=0.0)
     assert not history.note_states("shop", seen("healthy"), now=1.0)
     assert history.changes("shop") == []
+
+
+def test_a_change_tells_what_was_known_before_it() -> None:
+    history = History(None, now=0.0)
+    history.note_states("shop", seen("faulted", 3.0), now=5.0)  # it was so when it was looked at first
+    history.note_states("shop", {"carts": seen("healthy")["orders"]}, now=6.0)
+    assert (history.known("shop", "orders"), history.known("shop", "carts")) == (3.0, 6.0)
+    history.note_states("shop", {"carts": seen("healthy")["orders"]}, now=7.0)
+    history.note_states("shop", {"carts": seen("suspect", 9.0)["orders"]}, now=9.5)
+    told = [(one["path"], one["old"], one["known"], one["seen"]) for one in history.changes("shop")]
+    assert told == [("orders", "unknown", None, None), ("carts", "healthy", 6.0, 7.0)]
+    assert history.seen("shop") == {"orders": 5.0, "carts": 9.5}
 
 
 def test_a_chart_knows_the_state_that_it_begins_with() -> None:

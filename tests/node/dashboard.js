@@ -279,6 +279,42 @@ await check("what is not seen is not known", async () => {
   return names;
 });
 
+await check("what nobody saw is not drawn as well", async () => {
+  const visitor = await open(readOnly);
+  await live(visitor);
+  const state = await visitor.evaluate(() => fetch("/api/state").then(answer => answer.json()));
+  const [pair] = state.pairs, now = state.at, [one] = pair.entities;
+  const healthy = { ...one, state: "healthy", since: null, reason: "" };
+  pair.entities = [{ ...healthy, path: "new", known: now - 900 }, { ...healthy, path: "back" }];
+  const change = { pair: pair.name, kind: "change", reason: "" };
+  const changes = [
+    { ...change, path: "gone", at: now - 3600, old: "unknown", known: null, seen: null, new: "failed_over" },
+    { ...change, path: "back", at: now - 3000, old: "healthy", known: now - 3300, seen: now - 3001, new: "faulted" },
+    { ...change, path: "back", at: now - 1200, old: "faulted", known: now - 3000, seen: now - 2400, new: "healthy" },
+  ];
+  const samples = [3600, 3590, 1200, 1190].map(ago => ({ pair: pair.name, at: now - ago, active: 7, dead: 0 }));
+  const history = { at: now, pairs: { [pair.name]: { changes, samples, seen: { gone: now - 1800, back: now } } } };
+  const seen = [];
+  await visitor.clock.setFixedTime(now * 1000);  // or spans would grow while they are looked at
+  for (const isOld of [false, true]) {
+    if (isOld) {
+      pair.sources.clients = { at: now - 600, error: "no answer in time" };
+      pair.sources.backlog = { at: now - 1190, error: "no answer in time" };
+    }
+    const body = [["history", history], ["state", state]]
+      .map(([name, data]) => `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`).join("");
+    await visitor.route("**/api/events", route => route.fulfill({ body, contentType: "text/event-stream" }));
+    await visitor.reload();
+    await visitor.getByRole("img", { name: /^new: / }).waitFor();
+    const told = await visitor.locator("main svg[aria-label]").evaluateAll(all => all.map(each => each.getAttribute("aria-label")));
+    seen.push(told.map(each => each.replace(/ (from|to|at|since) \d\S+ \S+/g, "")));
+  }
+  seen.push(await visitor.locator("main .legend").allInnerTexts());
+  await visitor.unroute("**/api/events");
+  await visitor.close();
+  return seen;
+});
+
 await check("signed out", async () => {
   const visitor = await open(readOnly);
   await live(visitor);

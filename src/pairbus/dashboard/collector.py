@@ -169,6 +169,8 @@ class SourceCollector:
         self._judge_refusals(name, pair["entities"], now)
         states = {entity["path"]: entity for entity in pair["entities"]}
         fresh = self._history.note_states(name, states, now=now)
+        for one in pair["entities"]:
+            one["known"] = self._history.known(name, one["path"])
         sums = {
             "active": backlog["active"] if is_seen else None,
             "dead": backlog["dead_letters"] if is_seen else None,
@@ -233,6 +235,7 @@ class SourceCollector:
                 pair.name: {
                     "changes": self._history.changes(pair.name, since=now - _CHART_SPAN),
                     "samples": self._history.samples(pair.name, since=now - _CHART_SPAN),
+                    "seen": self._history.seen(pair.name),
                 }
                 for pair in self._watched.pairs
             },

@@ -8,6 +8,8 @@
    disk that hangs must not hold up the page.
 4. The state of an entity is the worst that any running client sees. A change is noted when that differs from
    the last one on record, also across a restart: what happened while nobody looked shows as one change.
+5. A change tells since when the state before it was known, and when it was seen last: what nobody saw is not
+   to look as if it had been well. Of an entity that is well at the first look nothing is written.
 """
 
 import json
@@ -53,7 +55,9 @@ class History:
         self._lines = 0
         self._is_torn = False
         self._has_failed = False
-        self._last: dict[tuple[str, str], str] = {}
+        # By pair and path: the last state and since when it is known; when somebody told of it last.
+        self._last: dict[tuple[str, str], tuple[str, float]] = {}
+        self._seen: dict[tuple[str, str], float] = {}
         for row in self._load():
             self._take(row)
         self._forget(now)
@@ -64,20 +68,25 @@ class History:
         """Note what has changed since the last look; whether anything has."""
         fresh = []
         for path, seen in states.items():
-            before = self._last.get((pair, path))
-            if before == seen["state"] or (before is None and seen["state"] == "healthy"):
-                continue
-            fresh.append(
-                {
-                    "kind": "change",
-                    "at": seen["since"] or now,
-                    "pair": pair,
-                    "path": path,
-                    "old": before or "healthy",
-                    "new": seen["state"],
-                    "reason": seen["reason"],
-                }
-            )
+            at, key = seen["since"] or now, (pair, path)
+            before, known = self._last.get(key, ("unknown", None))
+            if known is None and seen["state"] == "healthy":
+                self._last[key] = "healthy", at
+            elif before != seen["state"]:
+                fresh.append(
+                    {
+                        "kind": "change",
+                        "at": at,
+                        "pair": pair,
+                        "path": path,
+                        "old": before,
+                        "known": known,
+                        "seen": self._seen.get(key),
+                        "new": seen["state"],
+                        "reason": seen["reason"],
+                    }
+                )
+            self._seen[key] = now
         self._append(fresh, now)
         return bool(fresh)
 
@@ -96,6 +105,15 @@ class History:
         of_pair = [row for row in self._rows["change"] if row["pair"] == pair]
         before = {row["path"]: row for row in of_pair if row["at"] < since}
         return [*before.values(), *(row for row in of_pair if row["at"] >= since)]
+
+    def seen(self, pair: str) -> dict[str, float]:
+        """When each path was seen last, of those with changes on record."""
+        paths = {row["path"] for row in self._rows["change"] if row["pair"] == pair}
+        return {path: self._seen[pair, path] for path in paths if (pair, path) in self._seen}
+
+    def known(self, pair: str, path: str) -> float | None:
+        """Since when the state of an entity is known."""
+        return self._last.get((pair, path), ("", None))[1]
 
     def samples(self, pair: str, *, since: float) -> list[dict[str, Any]]:
         """Samples of a pair, the oldest first, as many as can be drawn. Of those that are drawn as one, the
@@ -130,7 +148,7 @@ class History:
     def _take(self, row: dict[str, Any]) -> None:
         self._rows[row["kind"]].append(row)
         if row["kind"] == "change":
-            self._last[row["pair"], row["path"]] = row["new"]
+            self._last[row["pair"], row["path"]] = row["new"], row["at"]
 
     def _append(self, rows: list[dict[str, Any]], now: float) -> None:
         if not rows:

@@ -3,12 +3,14 @@
 
 import { clock, duration, h, number } from "./dom.js";
 
-const STATES = ["healthy", "suspect", "failed_over", "faulted"];
-const WORDS = { healthy: "healthy", suspect: "suspect", failed_over: "failed over", faulted: "faulted" };
+const STATES = ["unknown", "healthy", "suspect", "failed_over", "faulted"];
+const WORDS = { unknown: "not known", failed_over: "failed over" };
 export const stateWords = state => WORDS[state] ?? state;
 
 // Lanes that a chart has room for.
 const LANES = 20;
+// In seconds: what was told last is taken for what is so now as long as this, as in the headline.
+const FRESH = 30;
 const place = (at, from, to) => 100 * Math.min(1, Math.max(0, (at - from) / Math.max(to - from, 1)));
 const percent = value => `${value.toFixed(2)}%`;
 
@@ -32,9 +34,9 @@ export function axis(from, to) {
   }));
 }
 
-// One lane an entity: the spans of its states.
+// One lane an entity: the spans of its states. What nobody has seen is not drawn as if it had been well.
 export function timeline(pair, history, now) {
-  const from = begin(history, now);
+  const from = begin(history, now), looked = pair.sources.clients?.at ?? from;
   // Those that changed and those that are down come before those that were well all the time.
   const busy = [...pair.entities.filter(one => one.state !== "healthy"), ...history.changes];
   const all = [...new Set([...busy, ...pair.entities].map(one => one.path))];
@@ -42,12 +44,16 @@ export function timeline(pair, history, now) {
   if (!all.length) return null;
   const lanes = paths.map(path => {
     const changes = history.changes.filter(one => one.path === path);
-    const spans = changes.map((one, index) => ({ ...one, ends: changes[index + 1]?.at ?? now }));
-    const first = changes[0], entity = pair.entities.find(one => one.path === path);
-    if (!first || first.at > from) {
-      const state = first ? first.old : entity?.state ?? "healthy";
-      spans.unshift({ new: state, at: from, ends: first?.at ?? now, reason: "" });
-    }
+    const entity = pair.entities.find(one => one.path === path), last = changes.at(-1)?.at;
+    const until = entity ? (now - looked < FRESH ? now : looked) : history.seen[path] ?? last;
+    // What is known: each state, and the one before the first change, since it was seen.
+    const first = changes[0] ?? { old: entity.state, at: until, known: entity.known };
+    const known = [{ new: first.old, at: first.known ?? first.at },
+      ...changes.flatMap(one => [one.seen && one.at - one.seen > FRESH && { new: "unknown", at: one.seen }, one])]
+      .filter(Boolean);
+    const spans = [{ new: "unknown", at: from }, ...known, { new: "unknown", at: Math.max(until, last ?? from) }]
+      .map((one, index, every) => ({ ...one, ends: Math.min(every[index + 1]?.at ?? now, now) }))
+      .filter(one => one.ends > one.at);
     const seen = spans.filter(one => one.ends >= from);
     const told = seen.map(one => {
       const begins = Math.max(one.at, from);
@@ -58,14 +64,14 @@ export function timeline(pair, history, now) {
         h("rect", { class: "base", y: 6, width: "100%", height: 12 }),
         seen.map(one => {
           const x = place(one.at, from, now), width = Math.max(place(one.ends, from, now) - x, 0.4);
-          const size = 6 + 4 * Math.max(STATES.indexOf(one.new), 0), why = one.reason ? `: ${one.reason}` : "";
+          const size = 2 + 4 * Math.max(STATES.indexOf(one.new), 0), why = one.reason ? `: ${one.reason}` : "";
           const words = `${path} ${stateWords(one.new)} from ${clock(one.at)}, ${duration(one.ends - one.at)}${why}`;
           return h("rect", { class: one.new, x: percent(x), width: percent(width), y: 12 - size / 2, height: size },
             h("title", {}, words));
         })));
   });
   return h("div", { class: "chart" },
-    h("ul", { class: "legend" }, STATES.map(state => h("li", { class: `chip ${state}` }, WORDS[state]))),
+    h("ul", { class: "legend" }, STATES.map(state => h("li", { class: `chip ${state}` }, stateWords(state)))),
     lanes, h("div", { class: "lane" }, h("span", {}), axis(from, now)),
     all.length > paths.length
       && h("p", { class: "dim small" }, `${number(all.length - paths.length)} more are not drawn.`));
@@ -88,16 +94,25 @@ export function depth(history, now, backlog) {
   const stair = (one, name) => `H${x(one.at)}V${y(one[name] ?? 0)}`;
   const stairs = name => samples.map(one => stair(one, name)).join("") + (backlog ? "H1000" : "");
   const peak = samples.reduce((best, one) => one.active > best.active ? one : best);
-  const told = `now ${number(last.active)}, at most ${number(peak.active)} at ${clock(peak.at)}`;
+  // Where nobody has looked for long neither the last number nor none is drawn.
+  const looks = [from, ...samples.map(one => one.at), now], longest = Math.max(2 * FRESH, (now - from) / 80);
+  const gaps = looks.slice(1).map((to, index) => ({ from: looks[index], to }))
+    .filter(one => one.to - one.from > longest);
+  const told = [`${backlog ? "now" : `at ${clock(last.at)}`} ${number(last.active)}`,
+    `at most ${number(peak.active)} at ${clock(peak.at)}`,
+    ...gaps.map(one => `not known from ${clock(one.from)} to ${clock(one.to)}`)].join(", ");
   return h("div", { class: "chart" },
     h("ul", { class: "legend" },
-      h("li", { class: "chip depth" }, "waiting"), hasDead && h("li", { class: "chip dead" }, "dead letters")),
+      h("li", { class: "chip depth" }, "waiting"), hasDead && h("li", { class: "chip dead" }, "dead letters"),
+      gaps.length > 0 && h("li", { class: "chip gap" }, "not known")),
     h("svg", { height, role: "img", "aria-label": `Waiting in the backlog since ${clock(from)}: ${told}` },
       [most / 2, most].map(value => [h("line", { class: "grid", x2: "100%", y1: y(value), y2: y(value) }),
         h("text", { x: 2, y: y(value) - 3 }, number(value))]),
       h("svg", { width: "100%", height, viewBox: `0 0 1000 ${height}`, preserveAspectRatio: "none" },
         h("path", { class: "area", d: `M${x(samples[0].at)},${height}${stairs("active")}V${height}Z` }),
         hasDead && h("path", { class: "dead", d: `M${x(samples[0].at)},${y(samples[0].dead ?? 0)}${stairs("dead")}` })),
+      gaps.map(one => h("rect", { class: "gap", x: percent(place(one.from, from, now)), y: head, height: height - head,
+        width: percent(place(from + one.to - one.from, from, now)) })),
       h("line", { class: "grid", x2: "100%", y1: height, y2: height })),
     axis(from, now));
 }

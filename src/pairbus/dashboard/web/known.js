@@ -14,7 +14,7 @@ export const known = {
 };
 
 export const now = () => Date.now() / 1000 + known.skew;
-export const past = pair => known.history.pairs[pair.name] ?? { changes: [], samples: [] };
+export const past = pair => known.history.pairs[pair.name] ?? { changes: [], samples: [], seen: {} };
 
 // Of many pairs nobody looks for the one in trouble: they come as the headline has them. Where buttons are they keep
 // their places, so that none moves away under the hand.

@@ -52,7 +52,7 @@ export function few(all, pathOf, draw) {
 
 // -- sources: what is shown of one that does not answer now is what it said last
 
-export const seenBacklog = pair => pair.sources.backlog?.error ? null : pair.backlog;
+export const seenBacklog = pair => known.lost || pair.sources.backlog?.error ? null : pair.backlog;
 
 export function aged(pair, name) {
   const source = pair.sources[name];
