@@ -262,6 +262,10 @@ def test_what_nobody_saw_is_not_drawn_as_well(seen: list[list[str]]) -> None:
     assert legends[1] == "waiting\nnot known"
 
 
+def test_a_long_name_does_not_stick_out(seen: list[int]) -> None:
+    assert not any(seen), seen
+
+
 def test_signed_out(seen: list[str]) -> None:
     assert seen == ["Sign in – Pairbus", "line-state"]
 

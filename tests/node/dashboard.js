@@ -315,6 +315,27 @@ await check("what nobody saw is not drawn as well", async () => {
   return seen;
 });
 
+await check("a long name does not stick out", async () => {
+  const visitor = await open(readOnly, { viewport: { width: 360, height: 700 } });
+  await live(visitor);
+  const state = await visitor.evaluate(() => fetch("/api/state").then(answer => answer.json()));
+  const long = "q".repeat(260), [pair] = state.pairs, [place] = state.broker.namespaces;
+  pair.entities = pair.entities.map(one => ({ ...one, path: long, state: "faulted", reason: long, last_failure: long }));
+  place.faults = [{ kind: "refuse", entity: long, until: null }];
+  place.entities = [{ ...place.entities[0], path: long }];
+  const body = `event: state\ndata: ${JSON.stringify(state)}\n\n`;
+  await visitor.route("**/api/events", route => route.fulfill({ body, contentType: "text/event-stream" }));
+  await visitor.reload();
+  const wide = [];
+  for (const view of VIEWS) {
+    await show(visitor, view);
+    wide.push(await visitor.evaluate(() => document.documentElement.scrollWidth - innerWidth));
+    wide.push(await visitor.evaluate(() => document.querySelector("nav").scrollWidth - document.querySelector("nav").clientWidth));
+  }
+  await visitor.close();
+  return wide;
+});
+
 await check("signed out", async () => {
   const visitor = await open(readOnly);
   await live(visitor);

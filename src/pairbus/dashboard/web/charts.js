@@ -88,6 +88,7 @@ export function depth(history, now, backlog) {
   }
   const height = 130, head = 16;
   const most = round(Math.max(...samples.map(one => Math.max(one.active, one.dead ?? 0)), 2));
+  const marks = [most / 2, most];
   const x = at => (10 * place(at, from, now)).toFixed(1);
   const y = value => (height - (height - head) * value / most).toFixed(1);
   const last = samples[samples.length - 1], hasDead = samples.some(one => one.dead);
@@ -97,7 +98,7 @@ export function depth(history, now, backlog) {
   // Where nobody has looked for long neither the last number nor none is drawn.
   const looks = [from, ...samples.map(one => one.at), now], longest = Math.max(2 * FRESH, (now - from) / 80);
   const gaps = looks.slice(1).map((to, index) => ({ from: looks[index], to }))
-    .filter(one => one.to - one.from > longest);
+    .filter((one, index) => one.to - one.from > (index && longest));
   const told = [`${backlog ? "now" : `at ${clock(last.at)}`} ${number(last.active)}`,
     `at most ${number(peak.active)} at ${clock(peak.at)}`,
     ...gaps.map(one => `not known from ${clock(one.from)} to ${clock(one.to)}`)].join(", ");
@@ -106,13 +107,13 @@ export function depth(history, now, backlog) {
       h("li", { class: "chip depth" }, "waiting"), hasDead && h("li", { class: "chip dead" }, "dead letters"),
       gaps.length > 0 && h("li", { class: "chip gap" }, "not known")),
     h("svg", { height, role: "img", "aria-label": `Waiting in the backlog since ${clock(from)}: ${told}` },
-      [most / 2, most].map(value => [h("line", { class: "grid", x2: "100%", y1: y(value), y2: y(value) }),
-        h("text", { x: 2, y: y(value) - 3 }, number(value))]),
+      marks.map(value => h("line", { class: "grid", x2: "100%", y1: y(value), y2: y(value) })),
       h("svg", { width: "100%", height, viewBox: `0 0 1000 ${height}`, preserveAspectRatio: "none" },
         h("path", { class: "area", d: `M${x(samples[0].at)},${height}${stairs("active")}V${height}Z` }),
         hasDead && h("path", { class: "dead", d: `M${x(samples[0].at)},${y(samples[0].dead ?? 0)}${stairs("dead")}` })),
       gaps.map(one => h("rect", { class: "gap", x: percent(place(one.from, from, now)), y: head, height: height - head,
         width: percent(place(from + one.to - one.from, from, now)) })),
+      marks.map(value => h("text", { x: 2, y: y(value) - 3 }, number(value))),
       h("line", { class: "grid", x2: "100%", y1: height, y2: height })),
     axis(from, now));
 }
