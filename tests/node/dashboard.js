@@ -323,6 +323,7 @@ await check("a long name does not stick out", async () => {
   pair.entities = pair.entities.map(one => ({ ...one, path: long, state: "faulted", reason: long, last_failure: long }));
   place.faults = [{ kind: "refuse", entity: long, until: null }];
   place.entities = [{ ...place.entities[0], path: long }];
+  state.broker.error = "no answer; is the broker running?";
   const body = `event: state\ndata: ${JSON.stringify(state)}\n\n`;
   await visitor.route("**/api/events", route => route.fulfill({ body, contentType: "text/event-stream" }));
   await visitor.reload();
@@ -332,6 +333,7 @@ await check("a long name does not stick out", async () => {
     wide.push(await visitor.evaluate(() => document.documentElement.scrollWidth - innerWidth));
     wide.push(await visitor.evaluate(() => document.querySelector("nav").scrollWidth - document.querySelector("nav").clientWidth));
   }
+  await visitor.getByText(/is the broker running\? Below is what was seen/).waitFor();
   await visitor.close();
   return wide;
 });

@@ -23,7 +23,7 @@ from pairbus.errors import ConfigurationError
 from pairbus.fault_kinds import ARGUMENTS
 from pairbus.plumbing.exposition import CONTENT_TYPE
 from pairbus.plumbing.files import read_given
-from pairbus.plumbing.hosts import numeric_address
+from pairbus.plumbing.hosts import numeric_address, os_reason
 from pairbus.plumbing.json_text import Shape, fits, parse_json
 
 from .admin.exchange import HttpRequest, Response
@@ -308,8 +308,9 @@ class ControlClient:
             response = connection.getresponse()
             status, answer = response.status, parse_json(response.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
+            why = os_reason(error) if isinstance(error, OSError) else error
             raise ControlError(
-                f"the control address {self._url} does not answer ({error}); is the broker running?"
+                f"the control address {self._url} does not answer ({why}); is the broker running?"
             ) from error
         finally:
             connection.close()

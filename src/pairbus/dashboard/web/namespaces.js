@@ -13,7 +13,7 @@ export function namespaces() {
   const seen = broker.at ? ` Below is what was seen ${duration(now() - broker.at)} ago.` : "";
   return [
     heading,
-    broker.error && h("p", { class: "headline warn" }, `${broker.error}.${seen}`),
+    broker.error && h("p", { class: "headline warn" }, `${broker.error.replace(/[^.?!]$/, "$&.")}${seen}`),
     broker.namespaces.map(one => namespace(one, broker.kinds)),
   ];
 }

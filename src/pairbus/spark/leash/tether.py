@@ -107,8 +107,8 @@ class SocketTether(Tether):
                 reader, writer = await asyncio.open_connection(address.host, address.port, limit=LINE_LIMIT)
         except OSError as error:  # a time-out is one too
             raise UnreachableError(
-                f"{socket.gethostname()} cannot reach the driver at {address.host}:{address.port} ({error}); "
-                "give the driver an address that executors can reach: --driver-host"
+                f"{socket.gethostname()} cannot reach the driver at {address.host}:{address.port} "
+                f"({os_reason(error)}); give the driver an address that executors can reach: --driver-host"
             ) from None
         tether = cls(reader, writer)
         mark = secrets.token_hex(8)
