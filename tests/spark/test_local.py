@@ -378,6 +378,7 @@ def test_status_tells_who_works_and_what_waits(shop: Bus, pair: PumpPair, tmp_pa
     write_status(state / "records", "killed", last_words)
     done = call("syphon", "status", *PAIR, *place)
     assert "syphon   none is heard of; one had moved 20 when last heard of" in done.stdout
+    assert re.search(r"^what it said last:\n(.*\n)+returns +10 ", done.stdout, re.MULTILINE)
     (left,) = (state / "records").glob(".syphon-*")
     remove_status(state / "records", "another")
     assert left.exists()

@@ -59,10 +59,13 @@ def _picture(
 def _draw(
     syphon: Mapping[str, Any] | None, lease: LeaseView | None, depth: BacklogDepth | None
 ) -> Iterator[str]:
+    is_held = None if lease is None else lease.is_held
     yield f"lease    {_describe_lease(lease)}"
-    yield f"syphon   {_describe_syphon(syphon, is_held=None if lease is None else lease.is_held)}"
+    yield f"syphon   {_describe_syphon(syphon, is_held=is_held)}"
     yield f"backlog  {_describe_depth(depth)}"
     syphon = syphon or {}
+    if syphon and _is_silent(syphon, is_held=is_held) and (syphon.get("trouble") or syphon.get("paths")):
+        yield "what it said last:"
     if syphon.get("trouble"):
         yield syphon["trouble"]
     now = time.time()
@@ -198,11 +201,10 @@ def _describe_lease(lease: LeaseView | None) -> str:
 
 
 def _describe_syphon(told: Mapping[str, Any] | None, *, is_held: bool | None) -> str:
-    """`is_held`: the lease, by anybody. If by nobody, what a file tells is the last word of one that died."""
     if told is None:
         elsewhere = "; who holds the lease has others: name them with --state or --records"
         return f"none runs with this state or these records{elsewhere if is_held else ''}"
-    if told["age"] > _STALE or (is_held is False and told["age"] > 0):
+    if _is_silent(told, is_held=is_held):
         moved = f"had moved {told['moved']:,} when last heard of {time_span(told['age'])} ago"
         return f"none is heard of; one {moved}, and seems to have been killed or to stand still"
     handled = told["moved"] + told["dead_lettered"]
@@ -220,6 +222,11 @@ def _describe_syphon(told: Mapping[str, Any] | None, *, is_held: bool | None) ->
         counted(told["retries"], "retry", "retries"),
     ]
     return ", ".join(parts)
+
+
+def _is_silent(told: Mapping[str, Any], *, is_held: bool | None) -> bool:
+    """`is_held`: the lease, by anybody. If by nobody, what a file tells is the last word of one that died."""
+    return told["age"] > _STALE or (is_held is False and told["age"] > 0)
 
 
 def _state_of(told: Mapping[str, Any]) -> str:
