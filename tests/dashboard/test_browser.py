@@ -242,8 +242,15 @@ def test_read_only(report: Report) -> None:
     assert words == 1
 
 
-def test_what_is_not_seen_is_not_known(seen: list[str]) -> None:
-    assert seen == ["Waiting in the backlog", "Drain", "Dead letters"]
+def test_what_is_not_seen_is_not_known(seen: list[list[str]]) -> None:
+    assert seen == [
+        ["Waiting in the backlog", "Drain", "Dead letters", "Spool"],
+        ["Not known: no answer in time"] * 3,
+    ]
+
+
+def test_without_a_pair(seen: list[list[str]]) -> None:
+    assert seen == [["No pair."]] * 2
 
 
 def test_what_nobody_saw_is_not_drawn_as_well(seen: list[list[str]]) -> None:

@@ -268,15 +268,39 @@ await check("what is not seen is not known", async () => {
   const visitor = await open(readOnly);
   await live(visitor);
   const state = await visitor.evaluate(() => fetch("/api/state").then(answer => answer.json()));
-  const deaf = { drain: { at: null, error: "no answer in time" } };
-  state.pairs = state.pairs.map(pair => ({ ...pair, backlog: null, sources: { ...pair.sources, ...deaf } }));
+  const none = { at: null, error: "no answer in time" }, deaf = { drain: none, spool: none, "status files": none };
+  state.pairs = state.pairs.map(pair =>
+    ({ ...pair, backlog: null, entities: [], clients: [], sources: { ...pair.sources, ...deaf } }));
   const body = `event: state\ndata: ${JSON.stringify(state)}\n\n`;
   await visitor.route("**/api/events", route => route.fulfill({ body, contentType: "text/event-stream" }));
   await visitor.reload();
   await visitor.locator(".figures").waitFor();
   const names = await visitor.locator(".figures > div").filter({ hasText: "not known" }).locator("dt").allTextContents();
+  await visitor.getByText("not all clients are seen now").waitFor();
+  const why = [];
+  for (const [view, heading] of [["money", "Operations and errors"], ["backlog", "Spool and refused messages"]]) {
+    await show(visitor, view);
+    why.push(await visitor.locator("section").filter({ hasText: heading }).locator("p").allTextContents());
+  }
   await visitor.close();
-  return names;
+  return [names, why.flat()];
+});
+
+await check("without a pair", async () => {
+  const visitor = await open(readOnly);
+  await live(visitor);
+  const state = await visitor.evaluate(() => fetch("/api/state").then(answer => answer.json()));
+  Object.assign(state, { pairs: [], headline: { level: "good", said: [], safety: "No pair." } });
+  const body = `event: state\ndata: ${JSON.stringify(state)}\n\n`;
+  await visitor.route("**/api/events", route => route.fulfill({ body, contentType: "text/event-stream" }));
+  await visitor.reload();
+  const told = [];
+  for (const view of ["backlog", "money"]) {
+    await show(visitor, view);
+    told.push(await visitor.locator("main p").allTextContents());
+  }
+  await visitor.close();
+  return told;
 });
 
 await check("what nobody saw is not drawn as well", async () => {

@@ -3,13 +3,13 @@
 import { depth } from "./charts.js";
 import { bytes, count, duration, h, number, table } from "./dom.js";
 import { known, now, past } from "./known.js";
-import { action, blind, choice, code, firstOf, section, seenBacklog, stale, title } from "./parts.js";
+import { action, blind, choice, code, firstOf, noPair, section, seenBacklog, stale, title } from "./parts.js";
 
 const ACTIVE = ["starting", "running", "paused", "stopping"];
 const DRAINERS = { syphon: "a syphon", dashboard: "this dashboard", clients: "clients that host a syphon" };
 
 export function backlog() {
-  return [h("h1", {}, "Backlog"), known.state.pairs.map(pair => [
+  return [h("h1", {}, "Backlog"), noPair(), known.state.pairs.map(pair => [
     title(pair),
     h("div", { class: "columns" },
       section("Drain", drain(pair)),
@@ -118,7 +118,7 @@ function spool(pair) {
   return [
     h("p", {}, isOn
       ? `${waits} on the machines of the clients, ${bytes(spool.bytes)} of ${bytes(spool.limit)}.`
-      : "No running client has a spool."),
+      : blind(pair, "status files") ?? "No running client has a spool."),
     spool.trouble && h("p", {}, `${spool.messages === 1 ? "It" : "They"} cannot be sent yet: ${spool.trouble}`),
     spool.bytes_left > 0 && h("p", {}, `Clients that are gone have left ${bytes(spool.bytes_left)}. `,
       "The next one with this state directory sends them, or ", code("pairbus spool replay"), "."),
@@ -126,7 +126,7 @@ function spool(pair) {
     table(`Messages of ${pair.name} that no side takes`, ["Message", "<Entity", "<Reason", "Since"],
       spool.refused_messages.map(one =>
         [one.message_id || one.name, one.path, one.reason, `${duration(now() - one.at)} ago`]),
-      { empty: "No message was refused." }),
+      { empty: blind(pair, "spool") ?? "No message was refused." }),
   ];
 }
 

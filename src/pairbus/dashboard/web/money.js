@@ -3,10 +3,10 @@
 import { bar } from "./charts.js";
 import { count, h, moment, number, table } from "./dom.js";
 import { known } from "./known.js";
-import { amount, blind, cents, code, few, figure, isLittle, section, title } from "./parts.js";
+import { amount, blind, cents, code, few, figure, isLittle, noPair, section, title } from "./parts.js";
 
 export function money() {
-  return [h("h1", {}, "Money"), known.state.pairs.map(pair => [
+  return [h("h1", {}, "Money"), noPair(), known.state.pairs.map(pair => [
     title(pair),
     pair.money && pair.money.since !== null
       ? [section("So far", figures(pair.money), budget(pair.money), prices(pair.money)),
@@ -66,7 +66,7 @@ const OPERATION_COLUMNS = [
 function operations(pair) {
   return few(pair.entities, one => one.path, some =>
     table(`Messages sent by running clients of ${pair.name}, by way and outcome`, OPERATION_COLUMNS,
-      some.map(operationRow), { empty: "No client of this pair is running." }));
+      some.map(operationRow), { empty: blind(pair, "status files") ?? "No client of this pair is running." }));
 }
 
 function operationRow(one) {

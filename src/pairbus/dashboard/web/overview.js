@@ -65,6 +65,7 @@ function entitiesDown(pairs) {
     [suspect, `${count(suspect, "more is", "more are")} suspect`],
     [down, "listed below"],
     [all.some(one => one.refuses_since), "but not all take messages"],
+    [pairs.some(pair => blind(pair, "clients") ?? blind(pair, "status files")), "not all clients are seen now"],
     [all.length, "all take messages"],
     [isRunning(), "none is sent to"],
     [true, "no client is seen"]));
@@ -114,6 +115,7 @@ function deadLetters(pairs) {
 }
 
 function spooled(pairs) {
+  if (pairs.some(pair => blind(pair, "spool"))) return figure("Spool", "not known", "it cannot be seen now");
   const all = name => sum(pairs, pair => pair.spool[name]);
   return figure("Spool", number(all("messages")), firstOf(
     [all("refused"), `${count(all("refused"), "refused one is", "refused ones are")} kept`],

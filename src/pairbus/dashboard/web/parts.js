@@ -15,6 +15,10 @@ export const section = (words, ...children) => h("section", {}, h("h2", {}, word
 export const figure = (name, value, note) =>
   h("div", {}, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("span", {}, note)));
 
+// Instead of what belongs to pairs, if there is none.
+export const noPair = () => known.state.pairs.length === 0
+  && h("p", { class: "none" }, known.state.headline.safety);
+
 // Over what belongs to a pair, if there are several.
 export const title = pair => known.state.pairs.length > 1 && h("div", { class: "pair-name" },
   h("h2", {}, pair.name),
