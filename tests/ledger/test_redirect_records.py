@@ -13,7 +13,9 @@ import pytest
 from pairbus.client.state import records as records_module
 from pairbus.client.state.records import KIND, RedirectRecord, SegmentRecords
 from pairbus.ledger import segment, segment_log
+from pairbus.ledger.chain import ChainHead, read_heads
 from pairbus.ledger.segment import closed_segments, read_segment
+from pairbus.options import RecordsSync
 from pairbus.plumbing.files import write_all
 from tests.waiting import eventually
 
@@ -352,7 +354,7 @@ async def test_behind_a_disk_that_hangs_only_so_many_records_are_held(
     """Sends go on meanwhile, for hours perhaps, and none of them waits for its own."""
     begun, allowed = hang(monkeypatch)
     monkeypatch.setattr(records_module, "_MOST_WAITING", 5)
-    records = SegmentRecords(tmp_path)
+    records = SegmentRecords(tmp_path, max_age=3600.0)
     for number in range(0, 20, together):
         rows = [record(each) for each in range(number, number + together)]
         sending = asyncio.create_task(records.append(rows))
@@ -363,7 +365,54 @@ async def test_behind_a_disk_that_hangs_only_so_many_records_are_held(
     assert records.lost == 20 - together - held, "one send is being written"
     assert caplog.text.count("are lost until it does") == 1
     allowed.set()
-    await eventually(lambda: records._commit.waiting == 0)
+    await eventually(lambda: told_lost(tmp_path) == records.lost, what="it is told, though nothing follows")
     await asyncio.wait_for(records.append([record(20)]), 40)
     await records.close()
     assert ids_in(tmp_path) == [*(f"m{number}" for number in range(together + held)), "m20"]
+    assert told_lost(tmp_path) == records.lost == 20 - together - held
+
+
+async def test_each_time_that_records_are_lost_behind_a_disk_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(records_module, "_MOST_WAITING", 1)
+    records = SegmentRecords(tmp_path, sync="always", max_age=3600.0)
+    for times in (1, 2):
+        with monkeypatch.context() as patch:
+            begun, allowed = hang(patch)
+            sends = []
+            for number in range(3):
+                sends.append(asyncio.create_task(records.append([record(number)])))
+                await asyncio.sleep(0)
+                await eventually(begun.is_set)
+            allowed.set()
+            await asyncio.wait_for(asyncio.gather(*sends), 40)
+            await eventually(lambda: told_lost(tmp_path) == records.lost)
+            assert records.lost == times
+    assert caplog.text.count("are lost until it does") == 2
+    await records.close()
+
+
+@pytest.mark.parametrize("sync", ["always", "background"])
+async def test_what_a_full_disk_has_cost_is_told_as_soon_as_it_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync: RecordsSync
+) -> None:
+    """The head could not be written either, and the segment may stay open for a minute."""
+    records = SegmentRecords(tmp_path, sync=sync, max_age=3600.0)
+    await records.append([record(1)])
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(segment, "write_all", fail)
+        full.setattr(ChainHead, "publish", fail)
+        await records.append([record(2), record(3)])
+    assert (records.lost, told_lost(tmp_path)) == (2, 0)
+    await records.append([record(4)])
+    await eventually(lambda: told_lost(tmp_path) == 2)
+    await records.close()
+
+
+def told_lost(directory: Path) -> int:
+    return sum(found.head.lost for found in read_heads(directory, KIND) if found.head is not None)

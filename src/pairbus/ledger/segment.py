@@ -26,6 +26,7 @@ import json
 import logging
 import os
 import socket
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -92,8 +93,9 @@ class SegmentWriter:
         self._anchored: int | None = None
         self._is_shipped = is_shipped
         self._life: FileLock | None = None
-        #: How many rows could not be written; the head of the chain tells it.
-        self.lost = 0
+        #: How many rows could not be written, and of how many the head of the chain tells.
+        self.lost = self._told_lost = 0
+        self._counting = threading.Lock()
 
     @property
     def writer(self) -> str | None:
@@ -136,6 +138,8 @@ class SegmentWriter:
             self.begin()
             self._open = _create(self.directory, self.kind, self._clock, self._chain)
         self._add(self._open, lines, is_synced=is_synced)
+        if is_synced:
+            self._tell_lost()
 
     def append_if_ready(self, rows: Iterable[Any]) -> bool:
         """Give these rows to the kernel, if there is a segment that takes more of them; else False."""
@@ -163,14 +167,16 @@ class SegmentWriter:
             self._chain.keep()
 
     def sync(self) -> None:
-        """Fsync. If that fails, what is on the disk is unknown, and the rows count as lost."""
-        if self._open is None:
-            return
-        try:
-            self._open.sync()
-        except _Unusable as error:
-            self._leave(self._open, error.rows)
-            raise error.cause from None
+        """Fsync. If that fails, what is on the disk is unknown, and the rows count as lost. What could not be
+        told of lost ones is told now.
+        """
+        if self._open is not None:
+            try:
+                self._open.sync()
+            except _Unusable as error:
+                self._leave(self._open, error.rows)
+                raise error.cause from None
+        self._tell_lost()
 
     def _leave(self, segment: _OpenSegment, lost: int) -> None:
         """Give up a segment that nothing can be written to, and with it so many rows of earlier calls."""
@@ -180,8 +186,18 @@ class SegmentWriter:
             self.lose(lost)
 
     def lose(self, rows: int) -> None:
-        """Rows could not be written: the head of the chain tells it, if not now, then with its next word."""
-        self.lost += rows
+        """Rows could not be written: the head of the chain tells it as soon as it can be written."""
+        self.count_lost(rows)
+        self._tell_lost()
+
+    def count_lost(self, rows: int) -> None:
+        """The same, from any thread: whoever calls it has `sync` called, which tells it."""
+        with self._counting:
+            self.lost += rows
+
+    def _tell_lost(self) -> None:
+        if self._told_lost == self.lost:
+            return
         try:
             self._anchor(is_open=True)
         except OSError as error:
@@ -220,8 +236,9 @@ class SegmentWriter:
 
     def _anchor(self, *, is_open: bool) -> None:
         if self._chain is not None:
-            now = self._clock.now()
-            self._chain.anchor(self.directory, self.kind, at=now, is_open=is_open, lost=self.lost)
+            now, lost = self._clock.now(), self.lost
+            self._chain.anchor(self.directory, self.kind, at=now, is_open=is_open, lost=lost)
+            self._told_lost = lost
             self._anchored = self._chain.commits if is_open else None
 
 

@@ -107,7 +107,7 @@ class SegmentRecords(SegmentLog[RedirectRecord]):
             is_shipped=is_shipped,
         )
         super().__init__(self._disk, is_synced=sync == "always", is_left=True)
-        self._has_adopted = self._is_full = False
+        self._has_adopted = self._is_owing = False
 
     @property
     def lost(self) -> int:
@@ -116,13 +116,14 @@ class SegmentRecords(SegmentLog[RedirectRecord]):
 
     async def append(self, rows: Sequence[RedirectRecord]) -> None:
         """The same; but these are lost where the disk has not answered for so long that memory would fill."""
-        was_full, self._is_full = self._is_full, self._commit.waiting >= _MOST_WAITING
-        if not self._is_full:
+        if self._commit.waiting < _MOST_WAITING:
             await super().append(rows)
             return
-        self._disk.lost += len(rows)  # the chain tells it with its next word
-        if not was_full:
+        self._disk.count_lost(len(rows))  # before it is asked whether the thread will tell it
+        if not self._is_owing:
             log.error("the disk does not answer: redirect records of sends to come are lost until it does")
+            self._is_owing = True
+            self._sync_soon()
 
     async def close(self) -> None:
         """Write what waits and close the open segment."""
@@ -147,6 +148,10 @@ class SegmentRecords(SegmentLog[RedirectRecord]):
         except Exception as error:  # noqa: BLE001 - the same
             self._lose(len(rows), error)
             return True
+
+    def _sync_rows(self) -> None:
+        self._is_owing = False  # before it is told: what is lost from now on may be told later
+        super()._sync_rows()
 
     def _lose(self, rows: int, error: Exception) -> None:
         self._disk.lose(rows)
