@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from pairbus.client import aio
 from pairbus.client.errors import ClientClosedError
 from pairbus.client.state.records import KIND
 from pairbus.ledger.chain import read_heads
 from pairbus.ledger.operation_log import OperationLog
+from pairbus.ledger.segment import closed_segments
 from pairbus.options import EntityState
 from pairbus.plumbing import tasks
 from pairbus.plumbing.files import hold_alone
@@ -196,6 +198,26 @@ async def test_closing_does_not_wait_for_a_disk_that_hangs(
     still.primary.faults.clear()
     await still.client(state_dir=tmp_path, enable_spool=True).start()
     await eventually(lambda: still.ids() == ["before", "spooled"])
+
+
+async def test_closing_has_a_limit_for_all_that_hangs_together(
+    still: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Redirect records, ledger and the last round of shipping, one after the other."""
+    monkeypatch.setattr(aio, "_CLOSE_LIMIT", 0.05)
+    own, shared = tmp_path / "own", tmp_path / "shared"
+    client = still.client(state_dir=own, records=shared)
+    client.fail_over("orders")
+    await client.get_queue_sender("orders").send_messages(text("1"))
+    with hanging_disk() as waiting:
+        for _ in range(2):
+            await client.close()
+        await eventually(lambda: "pairbus-redirects" in waiting)
+        assert caplog.text.count("it goes on without its caller") == 2
+        with pytest.raises(ClientClosedError):
+            await client.start()
+    await eventually(lambda: client.status().sides == {"primary": "closed", "secondary": "closed"})
+    await eventually(lambda: [path.name for path in closed_segments(shared, KIND)])
 
 
 async def test_both_ledgers_are_closed_at_once(scene: Scene, tmp_path: Path) -> None:

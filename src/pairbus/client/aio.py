@@ -23,7 +23,7 @@ from pairbus.options import RecordsSync, SendAvailabilityOptions, StateChange
 from pairbus.pairing.errors import ForkedClientError
 from pairbus.pairing.names import backlog_queue_names, check_distinct
 from pairbus.pairing.names import primary_name as name_primary
-from pairbus.plumbing.tasks import take_each
+from pairbus.plumbing.tasks import look_away, take_each, wait_in_real_time
 from pairbus.plumbing.this_process import ThisProcess
 from pairbus.sdk.side import SdkSide, SideName, side_keywords
 from pairbus.stores.places import RecordPlace, parse_place
@@ -55,6 +55,9 @@ __all__ = ["MessageTypes", "PairedSender", "PairedServiceBusClient"]
 log = logging.getLogger(__name__)
 # Some hundred records.
 _TRIED_BYTES = 64 * 1024
+# What closing may take in all: each of its steps has a limit of its own, and they add up where everything is
+# ill at once. The synchronous client, whose loop ends with it, gives it a moment more.
+_CLOSE_LIMIT = 18.0
 
 
 class PairedServiceBusClient:
@@ -272,7 +275,8 @@ class PairedServiceBusClient:
     async def close(self) -> None:
         """Close both sides, stop the pings, end what runs in the background.
 
-        A send that is under way is given a moment to end; one that only waits raises ClientClosedError.
+        A send that is under way is given a moment to end; one that only waits raises ClientClosedError. What
+        has not ended within 18 seconds, on a disk that hangs say, is not waited for any longer.
         """
         self._check_process()
         if self._pair is not None:
@@ -284,8 +288,12 @@ class PairedServiceBusClient:
                 # A task of its own: whoever does not wait for it to the end leaves nothing half open.
                 self._closing = asyncio.get_running_loop().create_task(self._end())
             closing = self._closing
-            await asyncio.wait({closing})
-        closing.result()
+            await wait_in_real_time(closing, _CLOSE_LIMIT)
+        if closing.done():
+            closing.result()
+        else:
+            closing.add_done_callback(look_away)
+            log.warning("the client has not closed within %g s: it goes on without its caller", _CLOSE_LIMIT)
 
     async def _end(self) -> None:
         pair, self._pair = self._pair, None

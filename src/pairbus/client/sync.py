@@ -151,7 +151,8 @@ class PairedServiceBusClient:
     def close(self) -> None:
         """Close both sides, stop the pings, end what runs in the background.
 
-        A send that is under way is given a moment to end; one that only waits raises ClientClosedError.
+        A send that is under way is given a moment to end; one that only waits raises ClientClosedError. What
+        has not ended within 18 seconds, on a disk that hangs say, is not waited for any longer.
         """
         if self._lifetime.close():
             self._receiving.close()

@@ -57,15 +57,18 @@ async def take_each(*steps: Callable[[], Awaitable[object]]) -> None:
         raise first
 
 
+async def wait_in_real_time(work: asyncio.Future[Any], limit: float) -> None:
+    """Wait until something is done, or for so many seconds, whatever the loop says: a person waits."""
+    ends = time.monotonic() + limit
+    while not work.done() and (left := ends - time.monotonic()) > 0.0:
+        await asyncio.wait({work}, timeout=left)
+
+
 async def end_on_disk(work: asyncio.Future[Any], *, what: str) -> None:
-    """Wait for what a thread does last. If the disk hangs that is done when it answers, and nobody waits. The
-    limit is real time: whoever closes waits for it.
-    """
-    ends = time.monotonic() + DISK_LIMIT
+    """Wait for what a thread does last. If the disk hangs that is done when it answers, and nobody waits."""
     work.add_done_callback(look_away)
     try:
-        while not work.done() and (left := ends - time.monotonic()) > 0.0:
-            await asyncio.wait({work}, timeout=left)
+        await wait_in_real_time(work, DISK_LIMIT)
         if work.done():
             work.result()
         else:
