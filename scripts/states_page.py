@@ -59,6 +59,8 @@ _RULES = """\
   `count_disabled` and the like a refusal is a failure that counts, and stops nothing.
 - **What changes no state.** A send that is throttled, or that is the caller's mistake, changes no state.
   Neither does one that meets a wrong certificate or gets no token: it was not the primary that answered.
+- **How long throttling lasts.** A send that is throttled waits as long as the primary asks. Only a failover
+  ends that wait. `mark_path_healthy(path)` does not: the primary is there, and would refuse it again.
 - **Pings.** The first ping goes out with the failover, the next ones every `ping_primary_interval`, up to
   `ping_jitter` of it early. After `fail_over(path)` the first ping waits for one interval, because a
   healthy primary would otherwise undo it at once.

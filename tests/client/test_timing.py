@@ -246,8 +246,9 @@ async def test_a_throttled_send_waits_10_s_if_nothing_is_said(still: Scene, time
     assert still.diary.changes == []
 
 
+@pytest.mark.parametrize("is_marked", [False, True])
 async def test_who_is_throttled_waits_whatever_becomes_of_others_meanwhile(
-    still: Scene, timers: ManualTimers
+    still: Scene, timers: ManualTimers, is_marked: bool
 ) -> None:
     sender, silent = await begun_on_a_dead_peer(still, "delay", links_per_entity=2)
     await timers.advance(5.0)
@@ -259,6 +260,9 @@ async def test_who_is_throttled_waits_whatever_becomes_of_others_meanwhile(
     await eventually(lambda: still.state() is SUSPECT)
     await still.quiet()
     assert (throttled.done(), silent.done()) == (False, False)
+    if is_marked:
+        sender._client.mark_path_healthy("orders")
+        await still.quiet()
     await timers.advance(5.0 - A_MOMENT)
     assert is_due_in_a_moment(timers)
     assert not throttled.done()
