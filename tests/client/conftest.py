@@ -8,8 +8,10 @@ import pytest
 
 from pairbus.broker import Broker
 from pairbus.client.sending import spool
+from pairbus.stores.places import StoreUri
 from pairbus.testing import ManualTimers
 from tests.hurry import PACE, HurriedLoop
+from tests.object_places import credentials, make_azure_container, place_of
 from tests.waiting import PATIENCE
 
 from .scene import LeapingClock, Scene
@@ -52,3 +54,10 @@ async def still(broker: Broker, manual_timers: ManualTimers) -> AsyncIterator[Sc
     scene = Scene(broker, timers=manual_timers)
     yield scene
     await scene.close()
+
+
+@pytest.fixture
+def place(azurite: str) -> Iterator[StoreUri]:
+    """An object store that records can be shipped to."""
+    with credentials():
+        yield place_of(make_azure_container(azurite))
