@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict
 from decimal import Decimal
 from math import inf
+from pathlib import Path
 from typing import Literal, Protocol
 
 import pytest
@@ -24,6 +25,7 @@ from pairbus.amqp.types import Decimal128, Symbol, ULong
 from pairbus.broker import Broker
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings
+from pairbus.broker.engine.tiers import PREMIUM
 from pairbus.broker.links.sending_endpoint import SendingEndpoint
 from pairbus.clock import SystemClock
 from pairbus.pairing.envelope import ACCOUNTED
@@ -349,6 +351,41 @@ async def test_deferred_messages_come_back_by_number(transport: Transport) -> No
     assert await source.release([second]) == [None]
     assert [one.is_deferred for one in await source.peek(0, 10)] == [True, True]
     await source.close()
+
+
+async def test_large_messages_that_were_put_aside_come_back_together(transport: Transport) -> None:
+    """Their numbers are in one request, so all of them are in one answer."""
+    many, size = 12, 200_000
+    sent = [Unit([message(number, size=size)]) for number in range(many)]
+    assert await transport.destination(QUEUE).send(sent) == [None] * many
+    source = transport.source(QUEUE)
+    found: list[Delivery] = []
+    while len(found) < many:
+        received = await source.receive(many, 5.0)
+        assert await source.defer(received) == [None] * len(received)
+        found += received
+    fetched = [one for one in await source.fetch([*map(number_of, found)]) if isinstance(one, Delivery)]
+    assert [len(scan(one.payload).payload) >= size for one in fetched] == [True] * many
+    assert await source.complete(fetched) == [None] * many
+    await source.close()
+
+
+@pytest.mark.parametrize("kind", ["amqp", "sdk"])
+async def test_what_a_premium_namespace_takes_is_received(
+    kind: Literal["amqp", "sdk"], certificate: tuple[Path, Path]
+) -> None:
+    large = QueueSettings(max_message_size_in_kilobytes=3 * 1024)
+    with Broker({"contoso": 0}, certificate=certificate, limits=PREMIUM) as broker:
+        broker["contoso"].create_queue(QUEUE, large)
+        side = Side(connection_string=broker["contoso"].connection_string)
+        transport = open_transport(side.resolve(), PumpOptions(transport=kind))
+        assert await transport.destination(QUEUE).send([Unit([message(1, size=2_000_000)])]) == [None]
+        source = transport.source(QUEUE)
+        [found] = await source.receive(1, PATIENCE)
+        assert len(found.payload) > 2_000_000
+        assert await source.complete([found]) == [None]
+        await source.close()
+        await transport.close()
 
 
 # The SDK has no public way to change properties.

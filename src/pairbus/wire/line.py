@@ -48,7 +48,7 @@ from pairbus.amqp.events import (
     Settled,
     TransferReceived,
 )
-from pairbus.amqp.limits import MIN_IDLE_TIMEOUT
+from pairbus.amqp.limits import MIN_IDLE_TIMEOUT, UNLIMITED, CodecLimits
 from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import AmqpError
 from pairbus.amqp.session import Session
@@ -78,6 +78,9 @@ _RENEW_AGAIN = 10.0
 # The path of the whole namespace.
 _WHOLE = ""
 _MAX_FRAME = 65536
+# A message of Premium has up to 100 MB, and an answer holds all that were asked for by number. More than this
+# on its way at once is an error, and no message.
+_LIMITS = CodecLimits(max_message_size=UNLIMITED, max_partial_bytes=1 << 30)
 # What is read from a socket at once; less came only because there was no more.
 _FULL_READ = 256 * 1024
 
@@ -174,6 +177,7 @@ class AmqpLine(asyncio.BufferedProtocol):
             properties={Symbol("product"): "pairbus", Symbol("user-agent"): user_agent},
             hostname=place.host,
             max_frame_size=_MAX_FRAME,
+            limits=_LIMITS,
             idle_timeout=IDLE_TIMEOUT,
             now=self._loop.time(),
         )
