@@ -55,6 +55,23 @@ async def test_the_reason_is_told(
     assert sum("no progress for" in record.getMessage() for record in caplog.records) == 1
 
 
+async def test_who_has_moved_all_there_was_is_idle(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It polls on, for a quarter of an hour, and nothing is left that it could make headway with."""
+    monkeypatch.setattr("pairbus.pump.headway._PATIENCE", 0.05)
+    (queue,) = bench.create("orders")
+    told: list[PumpSummary] = []
+    pump = Pump(bench.pair(), [queue], options=PumpOptions(progress_interval=0.02), on_progress=told.append)
+    running = asyncio.create_task(pump.run())
+    await eventually(lambda: told)
+    for _ in range(3):  # the first may be found as the pump begins
+        before = told[-1].moved
+        bench.load(queue, [envelope("orders", "m")])
+        await eventually(lambda: told[-1].moved > before)  # noqa: B023 - waited for here
+    await eventually(lambda: {(one.moved, one.stall) for one in told[-10:]} == {(3, None)})
+    pump.stop()
+    await running
+
+
 async def test_a_drain_whose_rest_is_locked_by_another_says_so(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

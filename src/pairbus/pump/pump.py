@@ -253,7 +253,9 @@ class Pump:
         now = self._clock.monotonic()
         summary = station.tally.summary(now, waiting)
         handled = summary.moved + summary.dead_lettered
-        has_work = station.active > 0 or bool(summary.waiting or station.locked)
+        # Whoever goes on for ever polls for long, and cannot tell whether anything is left.
+        at_work = station.active if self._options.drain else station.in_hand
+        has_work = bool(at_work or summary.waiting or station.locked)
         if (seconds := self._headway.note(handled, has_work=has_work, now=now)) is None:
             return summary
         stall = f"no progress for {seconds:.0f} s, because {station.describe_stall(summary.waiting)}"
