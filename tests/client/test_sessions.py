@@ -215,6 +215,20 @@ async def test_a_session_leaves_a_queue_that_is_full(bills: Scene, caplog: pytes
     assert "goes on without its order, in another queue" in caplog.text
 
 
+async def test_a_session_in_several_queues_goes_on_where_its_youngest_message_is(bills: Scene) -> None:
+    """Also in another process, which finds it in all of them: order is kept behind that one alone."""
+    first, second, third = BACKLOG
+    for number, full in enumerate(((second, third), (first, second), ())):
+        for queue in full:
+            bills.secondary.faults.set("full", entity=queue)
+        client = bills.client(ordering="session")
+        client.fail_over("bills")
+        await client.get_queue_sender("bills").send_messages(of("a", number))
+        await client.close()
+        bills.secondary.faults.clear()
+    assert (in_queue(bills, first), in_queue(bills, third)) == (["a0"], ["a1", "a2"])
+
+
 async def test_a_backlog_that_cannot_be_looked_at_keeps_its_sessions(
     bills: Scene, manual_timers: ManualTimers
 ) -> None:

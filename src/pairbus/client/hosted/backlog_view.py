@@ -11,7 +11,7 @@ from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.pairing.names import path_key, primary_name
 from pairbus.pump.browsing import PAGE
 from pairbus.pump.transport import BacklogSource
-from pairbus.pump.unwrapping import read_address
+from pairbus.pump.unwrapping import read_address, read_postmark
 from pairbus.sdk.side import SdkSide
 from pairbus.wire.errors import TransportError
 from pairbus.wire.meter import Meter
@@ -75,7 +75,8 @@ class BacklogView:
                 except MalformedEnvelope:
                     continue  # a syphon buries it
                 if session is not None:
-                    picture.note(SessionKey(path_key(path), session), queue, one.sequence_number)
+                    at = read_postmark(one.sections).enqueued_ms
+                    picture.note(SessionKey(path_key(path), session), queue, one.sequence_number, at=at)
             picture.looked_at += len(page)
             if wanted is not None and picture.looked_at > _ENOUGH and wanted <= picture.counts.keys():
                 picture.is_whole = False

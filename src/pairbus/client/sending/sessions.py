@@ -27,7 +27,8 @@ Theory of operation
 8. What is spooled while its session stays says so, also to the next process: there the session stays as well
    until the first look tells what it has in the backlog. What it has in the spool does not make it stay: that
    is sent in order, others go behind it, and what does not fit the backlog would wait for ever.
-9. A session that stays is bound to the queue in which it waits, since order is kept within one queue.
+9. A session that stays is bound to the queue in which it waits, since order is kept within one queue. It may
+   be in several, after a lost answer or in the place of a full queue: then to that of the youngest message.
 """
 
 import asyncio
@@ -64,20 +65,23 @@ class SessionKey(NamedTuple):
 
 @dataclass(slots=True)
 class SessionPicture:
-    """What a look has seen: how many messages of each session, and the first of them in each queue.
+    """What a look has seen: how many messages of each session, the first of them in each queue, and when and
+    where the youngest was enqueued.
 
     `is_whole` is False where it ended early, since everybody who was looked for had been seen.
     """
 
     counts: dict[SessionKey, int] = field(default_factory=dict)
     firsts: dict[SessionKey, dict[str, int]] = field(default_factory=dict)
+    youngest: dict[SessionKey, tuple[int, str]] = field(default_factory=dict)
     is_whole: bool = True
     looked_at: int = 0
 
-    def note(self, key: SessionKey, queue: str, number: int) -> None:
-        """A message of this session was seen."""
+    def note(self, key: SessionKey, queue: str, number: int, *, at: int = 0) -> None:
+        """A message of this session was seen, which was enqueued `at` that time."""
         self.counts[key] = self.counts.get(key, 0) + 1
         self.firsts.setdefault(key, {}).setdefault(queue, number)
+        self.youngest[key] = max(self.youngest.get(key, (at, queue)), (at, queue))
 
 
 #: Looks through the backlog, for these sessions or, if it is given none, for all.
@@ -312,7 +316,7 @@ class StayingSessions:
     def _note_seen(self, key: SessionKey, stay: _Stay, picture: SessionPicture) -> None:
         firsts, earlier = picture.firsts[key], stay.firsts
         stay.firsts = firsts
-        stay.queue = stay.queue or next(iter(firsts))
+        stay.queue = stay.queue or picture.youngest[key][1]
         is_coming_home = earlier is not None and earlier != firsts
         is_few = picture.is_whole and picture.counts[key] <= _FEW
         if stay.hold is None and is_coming_home and is_few and self._is_up(key.path):
