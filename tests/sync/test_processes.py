@@ -61,6 +61,8 @@ if child == 0:
         lambda: sender.send_messages(ServiceBusMessage("x")),
         lambda: sender.__enter__(),
         lambda: client.get_queue_receiver("orders"),
+        lambda: client.get_queue_sender("orders"),
+        lambda: client.get_topic_sender("orders"),
         lambda: client.status(),
         lambda: client.start(),
     )

@@ -48,6 +48,7 @@ class PairedSender:
         client_identifier: str | None,
         socket_timeout: float | None = None,
     ) -> None:
+        client._check_process()
         client._primary.check_entity(path)
         self._client = client
         self._path = path
