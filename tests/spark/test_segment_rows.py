@@ -114,6 +114,16 @@ def test_of_a_segment_in_which_a_bit_was_changed_no_row_says_something_else() ->
             assert is_told or len(rows) == len(known), (place, changed)
 
 
+def test_a_write_of_which_all_rows_were_removed_is_told() -> None:
+    """By its seal, which is no row, and stands at the beginning of the file or behind another one."""
+    line = json.dumps({**OPERATION, "id": "w:000000001"}).encode() + b"\n"
+    left = line + seal_rows(line)
+    for edited in (seal_rows(b"gone\n") + left, left + seal_rows(b"gone\n"), seal_rows(b"gone\n")):
+        for rows in (parse_segment(edited, FILE).to_pylist(), plainly(edited)):
+            told_of = [row["row"] for row in rows]
+            assert sorted(told_of) == ["bad", *["operation"] * edited.count(line)], edited
+
+
 def plainly(data: bytes) -> list[dict[str, Any]]:
     """The same without Arrow."""
     read = parse_lines(data)

@@ -73,7 +73,8 @@ def _tell_rows(rows: bytes) -> bytes:
 
 def open_rows(data: bytes) -> tuple[bytes, bytes]:
     """The lines of a file, without its seals: what is as it was written, or has none; and what is not."""
-    rows, *sealed = data.split(_OF_ROWS)
+    first, *sealed = (b"\n" + data).split(_OF_ROWS)
+    rows = first[1:]
     whole: list[bytes] = []
     edited: list[bytes] = []
     for part in sealed:
@@ -81,7 +82,10 @@ def open_rows(data: bytes) -> tuple[bytes, bytes]:
         rows += b"\n"
         size = told.partition(b",")[0]
         is_whole = len(size) < _TAIL and size.isdigit() and told == _tell_rows(rows[-int(size) :])
-        (whole if is_whole else edited).append(rows)
+        if is_whole:
+            whole.append(rows)
+        else:  # where all of them are gone, the seal alone tells of it
+            edited.append(rows if rows.strip() else b"%s%s\n" % (_OF_ROWS[1:], told))
         rows = following
     return b"".join((*whole, rows)), b"".join(edited)
 
