@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pairbus.broker import Broker
+from pairbus.client.hosted import backlog_view
 from pairbus.client.sending import spool
 from pairbus.stores.places import StoreUri
 from pairbus.testing import ManualTimers
@@ -32,6 +33,14 @@ def patience_with_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     longer goes behind what may be there.
     """
     monkeypatch.setattr(spool, "_MOMENT", PATIENCE * PACE)
+
+
+@pytest.fixture(autouse=True)
+def patience_with_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker is in no hurry either. A look that it is too slow for is made again, but never where timers
+    stand still, and who sends to a session waits for the first one.
+    """
+    monkeypatch.setattr(backlog_view, "_ANSWER_LIMIT", PATIENCE * PACE)
 
 
 @pytest.fixture
