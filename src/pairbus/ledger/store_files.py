@@ -189,8 +189,12 @@ def _read_table(store: RecordStore, names: Sequence[str], *, is_audited: bool) -
     numbers = {int(found[1]): name for name in names if (found := _MANIFEST.match(name))}
     gaps: list[str] = []
     # They stand before their manifests in a listing, and are put after those.
-    told = max((int(found[1]) for name in names if (found := _ANCHOR.match(name))), default=0)
+    told, anchor = max(
+        ((int(found[1]), name) for name in names if (found := _ANCHOR.match(name))), default=(0, "")
+    )
     if told > max(numbers, default=0):
+        if _is_there(store, f"{anchor.partition('.')[0]}.manifest.json"):
+            raise FileNotFoundError(f"{store.place} was listed before all was there")  # see `begin_anew`
         gaps.append(f"the manifest of generation {told} in {store.place} is gone")
     for number in sorted(numbers, reverse=True):
         place = f"{store.place}/{numbers[number]}"
@@ -209,6 +213,10 @@ def _read_table(store: RecordStore, names: Sequence[str], *, is_audited: bool) -
     if any(generation_of(name) != 1 for name in files):
         gaps.append(f"the manifest of {len(files):,} tables in {store.place} is gone")
     return StoreTable(Manifest(generation=max(numbers, default=told)), [], gaps)
+
+
+def _is_there(store: RecordStore, name: str) -> bool:
+    return _read_what_is_there(store, [name])[name] is not None
 
 
 def _check_files(
