@@ -36,6 +36,7 @@ from pairbus.ledger.operations import EARLIEST, KIND, OutageMark, WriterMark, is
 from pairbus.ledger.row_runs import RowRun, join_runs
 from pairbus.ledger.seal import seal_of, seal_of_file
 from pairbus.plumbing.files import files_in, read_file
+from pairbus.plumbing.json_text import parse_json
 from pairbus.stages import Stage
 from pairbus.stores.parquet_files import can_read, find_repeated
 
@@ -209,7 +210,7 @@ def refuse_edited(directory: Path) -> None:
     """
     for brief in filter(_is_whole, map(read_file, files_in(directory, f"{_MARKS_FILE}-*"))):
         told = parquet.read_schema(pa.BufferReader(brief[:-_SEAL])).metadata or {}
-        for name, own in json.loads(told.get(_ROWS_OF, b"{}")).items():
+        for name, own in parse_json(told.get(_ROWS_OF, b"{}")).items():
             file = directory / name
             if not file.is_file():
                 raise _refuse(file, "is gone", remove=str(directory))
