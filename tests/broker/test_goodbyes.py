@@ -4,23 +4,36 @@ what is not well-formed.
 
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pairbus import conditions
-from pairbus.amqp.events import Closed, LinkAttached, LinkFlowed, ProtocolEvent, Settled
+from pairbus import conditions, words
+from pairbus.amqp.events import Closed, LinkAttached, LinkFlowed, ProtocolEvent, Settled, TransferReceived
 from pairbus.amqp.frames import AMQP_HEADER, encode_frame
-from pairbus.amqp.message import encode_data
+from pairbus.amqp.message import (
+    Properties,
+    encode_application_properties,
+    encode_data,
+    encode_properties,
+    encode_value,
+)
 from pairbus.amqp.performatives import ACCEPTED, Close, Flow, Source, Target
-from pairbus.amqp.types import Symbol
+from pairbus.amqp.sasl import SaslClient
+from pairbus.amqp.types import Int, Symbol
 from pairbus.broker import Broker
+from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.handle import NamespaceHandle
+from pairbus.broker.links.pace import MOST_OUTPUT
+from tests.store.test_neighbours import SlowStore
 from tests.waiting import PATIENCE, wait_until
 
 from .bus import Bus
+from .keys import key_of
 from .raw import RawClient
+from .test_pressure import fill
 
 ERRANT = encode_frame(9, Flow(incoming_window=1, next_outgoing_id=0, outgoing_window=1))
 CLOSE_MARK = b"\x00\x53\x18"
@@ -147,3 +160,80 @@ def test_a_stranger_that_says_nothing_more_leaves_at_once(namespace: NamespaceHa
         stranger.shutdown(socket.SHUT_WR)
         while stranger.recv(100):
             pass
+
+
+@pytest.mark.parametrize("last", [b"", encode_frame(0, Close())], ids=["nothing", "goodbye"])
+def test_who_says_nothing_more_during_a_commit_is_answered(
+    tmp_path: Path, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, last: bytes
+) -> None:
+    monkeypatch.setattr("pairbus.broker.broker.SqliteStore", SlowStore)
+    with ExitStack() as stack:
+        broker = stack.enter_context(
+            Broker({"contoso": 0, "other": 0}, data_dir=tmp_path, certificate=certificate)
+        )
+        broker["contoso"].create_queue("orders")
+        host = broker._hosts["contoso"]
+        client = stack.enter_context(RawClient.of_owner(broker["contoso"]))
+        link = client.attach("orders", sends=True)
+        client.await_event(LinkFlowed)
+        [peer] = host.peers
+        store = SlowStore.made["contoso"]
+        with store.standing():
+            link.send(encode_data(b"x"), tag=b"t")
+            client.flush()
+            assert store.stands.wait(PATIENCE)
+            client.socket.sendall(last)
+            client.socket.shutdown(socket.SHUT_WR)
+            wait_until(lambda: peer._has_said_all and peer._closing)
+        events = read_to_end(client)
+    [settled] = [event for event in events if isinstance(event, Settled)]
+    assert settled.state == ACCEPTED
+    assert isinstance(events[-1], Closed)
+
+
+def test_who_says_nothing_more_has_the_whole_of_a_long_answer() -> None:
+    """It is written in the course of some turns. The end is told between the read and the share."""
+    size = 3 * MOST_OUTPUT
+    with Broker({"contoso": 0}, tier="premium") as broker:
+        namespace = broker["contoso"]
+        namespace.create_queue("orders", QueueSettings(max_message_size_in_kilobytes=4096))
+        with RawClient.of_owner(namespace) as client:
+            fill(client, 1, size)
+            answers = client.attach("orders/$management", sends=False, largest=2 * size)
+            answers.flow(1)
+            requests = client.attach("orders/$management", sends=True)
+            peek = encode_properties(Properties(message_id="id")) + encode_application_properties(
+                {"operation": words.OPERATION_PREFIX + "peek-message"}
+            )
+            body = encode_value({"from-sequence-number": 0, "message-count": Int(1)})
+            requests.send(peek + body, tag=b"t", settled=True)
+            said = client.machine.data_to_send()
+            [peer] = broker._hosts["contoso"].peers
+
+            def read() -> None:
+                peer.data_received(said)
+                peer.eof_received()
+
+            broker.call(read)
+            events = read_to_end(client)
+    [answer] = [event for event in events if isinstance(event, TransferReceived)]
+    assert len(answer.payload) > size
+    assert isinstance(events[-1], Closed)
+
+
+def test_who_says_nothing_more_after_its_name_is_let_go(namespace: NamespaceHandle) -> None:
+    """It is trusted, and no frame of AMQP may be said to it yet."""
+    client = RawClient(namespace.port, SaslClient.plain(*key_of(namespace)))
+    with client.socket:
+        received = b""
+        while b"\x00S\x44" not in received:  # the outcome of SASL
+            data = client.socket.recv(100)
+            assert data
+            received += data
+            client.machine.receive_data(data, 0.0)
+            if b"\x00S\x44" not in received:
+                client.flush()
+        client.socket.shutdown(socket.SHUT_WR)
+        while client.socket.recv(100):
+            pass
+    wait_until(lambda: all(info.closed_at is not None for info in namespace.connections()))

@@ -124,7 +124,7 @@ class Peer(Carried):
     def eof_received(self) -> bool:
         """Who shuts down the writing side alone is answered, and then let go. TLS has no such side."""
         has_side = self._transport is not None and self._transport.can_write_eof()
-        if not has_side or self.is_deaf or not self.machine.trusted:
+        if not has_side or self._mute or self.farewell.has_begun or not self.machine.trusted:
             return False
         self._has_said_all = True
         self.host.arrivals.add(self)
@@ -176,12 +176,12 @@ class Peer(Carried):
         self.host.burdens.unfinished.note(self, self.machine.partial_bytes)
         if self._is_waiting or self._has_more or self._transport is None:
             self._go_on_later()
-        elif self._has_said_all:
+        elif self._has_said_all and not (self.is_full or self.machine.is_held_up):
             self.machine.close()
             self._on_closed(Closed(None, local=True))
         elif not self._reads:
             self._adjust_reading()
-        if has_happened or self.machine.has_to_say:
+        if has_happened or self._closing or self.machine.has_to_say:
             self.host.touch(self)
 
     def _read_and_do(self, now: float, until: float) -> bool:
@@ -303,7 +303,7 @@ class Peer(Carried):
         for endpoint in starved:
             endpoint.on_room()
             self.host.touch(self)
-        if self._is_busy:
+        if self._is_busy or self._has_said_all:
             self.host.arrivals.add(self)
 
     def _turn_away(self, reason: str) -> None:
@@ -364,7 +364,7 @@ class Peer(Carried):
             self.host.touch(self)
         if self._is_clogged or self._is_heavy or self.machine.waiting_bytes or self.answers.waiting_bytes:
             self._weigh()
-        if self.is_full and not self._is_clogged and not self.machine.is_held_up:
+        if (self.is_full or self._has_said_all) and not (self._is_clogged or self.machine.is_held_up):
             self._relieve()
         self._heartbeat.arm()
 
@@ -379,7 +379,7 @@ class Peer(Carried):
 
     def _end(self) -> None:
         """Our last word is said."""
-        if not self.farewell.is_due:
+        if not self.farewell.is_due or self._has_said_all:
             self._hang_up()
             return
         self.farewell.begin()
