@@ -31,10 +31,10 @@ from pairbus.amqp.performatives import Close, Source, Target
 from pairbus.amqp.sasl import SaslClient
 from pairbus.broker import Broker, ConnectionLimits
 from pairbus.broker.links import arrivals
-from pairbus.broker.websocket import MOST_READ
+from pairbus.broker.websocket import MOST_READ, WebSocketLine, WebSocketTransport
 from pairbus.clock import ManualClock
 from tests.logs import our_lines
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 from .bus import Bus, bodies, held, opened, receive
 from .keys import key_of
@@ -140,6 +140,14 @@ def bus(bus_without_client: Bus) -> Bus:
 
 def plain(bus: Bus) -> SaslClient:
     return SaslClient.plain(*key_of(bus.namespace))
+
+
+def websocket_of(bus: Bus) -> WebSocketLine:
+    [peer] = bus.broker._hosts["contoso"].peers
+    assert isinstance(peer._transport, WebSocketTransport)
+    found = peer._transport._line.get_protocol()
+    assert isinstance(found, WebSocketLine)
+    return found
 
 
 def trusting(bus: Bus) -> ssl.SSLContext:
@@ -286,6 +294,52 @@ def test_what_comes_with_a_goodbye_is_heard(bus: Bus) -> None:
         with pytest.raises(ConnectionError):
             websocket.read_to_its_end()
     assert bus.namespace.message_count("orders") == 2
+
+
+@pytest.mark.parametrize("is_told_first", [False, True])
+def test_what_was_read_before_a_line_was_lost_is_heard(bus: Bus, is_told_first: bool) -> None:
+    """Whether the loss comes to be known before or behind the share; as with TLS, where both come at once."""
+    host = bus.broker._hosts["contoso"]
+    with line(bus.namespace.port) as websocket:
+        websocket.accepted()
+        client = Client(websocket, plain(bus))
+        client.exchange()
+        [session] = client.machine.sessions
+        [link] = session.links
+        link.send(encode_data(b"last"), tag=b"l", settled=True)
+        said = websocket.protocol.send(BytesMessage(client.machine.data_to_send()))
+        behind = websocket_of(bus)
+
+        def lose() -> None:
+            assert behind._transport is not None
+            acts = [lambda: behind.data_received(said), behind._transport.abort]
+            for act in reversed(acts) if is_told_first else acts:
+                act()
+
+        bus.broker.call(lose)
+        wait_until(lambda: not host.peers)
+    assert bus.namespace.message_count("orders") == 2
+
+
+@pytest.mark.usefixtures("noisy")
+def test_what_was_read_before_a_black_hole_is_looked_at_after_it(bus: Bus) -> None:
+    with line(bus.namespace.port) as websocket:
+        websocket.accepted()
+        Client(websocket, plain(bus)).exchange()
+        behind, said = websocket_of(bus), websocket.protocol.send(Ping(b"there?"))
+
+        def act() -> None:
+            behind.data_received(said)
+            bus.namespace.faults.set("blackhole")
+            behind.work()
+
+        bus.broker.call(act)
+        websocket.socket.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            websocket.next()
+        websocket.socket.settimeout(PATIENCE)
+        bus.namespace.faults.clear()
+        assert isinstance(websocket.next(), Pong)
 
 
 @pytest.mark.usefixtures("noisy")

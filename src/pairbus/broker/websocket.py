@@ -8,19 +8,20 @@ all else.
    cuts it and closes it through that.
 3. Nothing is kept of an unfinished message: its bytes go on as they come. One read is so small that its
    frames, be they all empty, take no more than one turn's share, and the time is put to a stranger's account.
-   It waits for that share as a peer does for its own, and nothing more is read meanwhile.
+   It waits for that share as a peer does for its own, and nothing more is read meanwhile. The peer is told of
+   the end of the line behind it.
 """
 
 import asyncio
 import time
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import unquote
 
 from wsproto import ConnectionType, WSConnection
 from wsproto.connection import ConnectionState
-from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, Request, TextMessage
+from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Event, Ping, Request, TextMessage
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
@@ -44,6 +45,8 @@ class Carried(Direct):
     """A protocol whose bytes may come in the messages of another: a connection of AMQP."""
 
     name: str
+    #: Whether what it says waits, as in a black hole.
+    is_stopped: bool
 
     @property
     @abstractmethod
@@ -79,15 +82,17 @@ def open_websocket(headers: Iterable[tuple[bytes, bytes]], target: bytes) -> tup
 class WebSocketTransport(asyncio.Transport):
     """What a peer writes to: a transport that wraps its bytes."""
 
-    def __init__(self, line: asyncio.Transport, protocol: WSConnection) -> None:
+    def __init__(self, line: asyncio.Transport, protocol: WSConnection, go_on: Callable[[], None]) -> None:
+        """`go_on` is called when the peer reads again of which more was read."""
         super().__init__()
         self._line = line
         self._protocol = protocol
+        self._go_on = go_on
         self._pauses = 0  # who reads from the line, and who is behind it, each may want no more for a while
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._protocol.state is not ConnectionState.OPEN:
-            return  # goodbye has been said
+        if self._protocol.state is not ConnectionState.OPEN or self._line.is_closing():
+            return  # goodbye has been said, or it is lost
         view = memoryview(data)
         for begin in range(0, len(view), MOST_WRITTEN):
             message = BytesMessage(data=bytes(view[begin : begin + MOST_WRITTEN]))
@@ -112,7 +117,9 @@ class WebSocketTransport(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self._pauses -= 1
-        if not self._pauses:
+        if self._pauses:
+            self._go_on()
+        else:
             self._line.resume_reading()
 
     def get_write_buffer_size(self) -> int:
@@ -133,6 +140,7 @@ class WebSocketLine(Direct):
         self._transport: asyncio.Transport | None = None
         self._carrier: WebSocketTransport | None = None
         self._input = b""
+        self._is_over = False  # goodbye has been said here
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._peer.buffer[:MOST_READ]
@@ -142,7 +150,8 @@ class WebSocketLine(Direct):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self._transport, self._carrier = transport, WebSocketTransport(transport, self._protocol)
+        self._transport = transport
+        self._carrier = WebSocketTransport(transport, self._protocol, self._go_on)
         self._peer.connection_made(self._carrier)
 
     def data_received(self, data: bytes) -> None:
@@ -151,13 +160,25 @@ class WebSocketLine(Direct):
             self._arrivals.add(self)
         self._input += data
 
+    def _go_on(self) -> None:
+        if self._input:
+            self._arrivals.add(self)
+
     def work(self) -> None:
         """Take the messages out of what was read."""
-        data, self._input = self._input, b""
-        if self._carrier is not None and data:
-            self._carrier.resume_reading()
-        if self._transport is None or self._transport.is_closing() or self._peer.is_deaf:
+        if not self._input or (self._peer.is_stopped and self._transport is not None):
             return
+        data, self._input = self._input, b""
+        if self._carrier is not None:
+            self._carrier.resume_reading()
+        try:
+            if not (self._is_over or self._peer.is_deaf):
+                self._take(data)
+        finally:
+            if self._transport is None:
+                self._peer.connection_lost(None)
+
+    def _take(self, data: bytes) -> None:
         begun = time.monotonic()
         chunks: list[bytes] = []
         goodbye: CloseConnection | None = None
@@ -167,9 +188,7 @@ class WebSocketLine(Direct):
                 if isinstance(event, BytesMessage):
                     chunks.append(bytes(event.data))
                 elif isinstance(event, Ping):
-                    if self._transport.is_closing():  # each further write would be a line of asyncio's log
-                        return
-                    self._transport.write(self._protocol.send(event.response()))
+                    self._write(event.response())
                 elif isinstance(event, CloseConnection):
                     goodbye = event.response()
                 elif isinstance(event, TextMessage):
@@ -184,11 +203,17 @@ class WebSocketLine(Direct):
         if goodbye is not None:  # the line is lost only after what came before it has been heard
             self._finish(goodbye)
 
+    def _write(self, event: Event) -> None:
+        # To a line that is lost each would be a line of asyncio's log.
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(self._protocol.send(event))
+
     def _finish(self, goodbye: Any) -> None:
-        assert self._transport is not None
+        self._is_over = True
         if isinstance(goodbye, CloseConnection) and self._protocol.state in _MAY_CLOSE:
-            self._transport.write(self._protocol.send(goodbye))
-        self._transport.close()
+            self._write(goodbye)
+        if self._transport is not None:
+            self._transport.close()
 
     def pause_writing(self) -> None:
         self._peer.pause_writing()
@@ -205,4 +230,7 @@ class WebSocketLine(Direct):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._peer.connection_lost(exc)
+        if self._input:  # what was said before the end counts
+            self._arrivals.add(self)
+        else:
+            self._peer.connection_lost(exc)

@@ -90,7 +90,7 @@ class Peer(Carried):
         self._has_said_all = False
         self._doomed = False
         self._mute = False
-        self._is_stopped = False  # as a black hole does
+        self.is_stopped = False  # as a black hole does
         self._closing = False
         self.farewell = Farewell(self._hang_up)
         self._heartbeat = Heartbeat(self.machine, self._beat, is_unheard=self._is_unheard)
@@ -137,7 +137,7 @@ class Peer(Carried):
     @property
     def _hears(self) -> bool:
         """Whether what has come is done."""
-        return not (self._closing or self._mute or self._is_stopped)
+        return not (self._closing or self._mute or self.is_stopped)
 
     @property
     def _has_more(self) -> bool:
@@ -265,7 +265,7 @@ class Peer(Carried):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        reads = not (self._is_busy or self._is_clogged or self._is_stopped)
+        reads = not (self._is_busy or self._is_clogged or self.is_stopped)
         if reads is not self._reads:
             self._reads = reads
             (transport.resume_reading if reads else transport.pause_reading)()
@@ -396,7 +396,7 @@ class Peer(Carried):
 
     def _is_unheard(self) -> bool:
         """Whether what it says waits: here, or in its socket, as long as nothing is read from that."""
-        return (bool(self._input) or not self._reads) and not (self._mute or self._is_stopped)
+        return (bool(self._input) or not self._reads) and not (self._mute or self.is_stopped)
 
     def _beat(self, events: list[ProtocolEvent]) -> None:
         """Do what did not come with a read, its end. A mere heartbeat lets nothing be done that waits."""
@@ -460,8 +460,8 @@ class Peer(Carried):
         if line in (LineState.REFUSE, LineState.RESET) or (self._mute and line is LineState.UP):
             self.reset()  # what a silent line swallowed is lost, so that it cannot be taken up again
         else:
-            self._is_stopped = line is LineState.BLACKHOLE
-            self._mute = line is LineState.SILENCE or (self._mute and self._is_stopped)
+            self.is_stopped = line is LineState.BLACKHOLE
+            self._mute = line is LineState.SILENCE or (self._mute and self.is_stopped)
             self._adjust_reading()
             self.host.touch(self)
             self.host.arrivals.add(self)  # with what was read before the line stopped
