@@ -9,14 +9,14 @@ from pyarrow import parquet
 
 from pairbus.ledger.chain import ChainAudit, is_head
 from pairbus.ledger.commit_objects import CommitWriter
-from pairbus.ledger.generation import TableRead, compact
+from pairbus.ledger.generation import Manifest, TableRead, compact
 from pairbus.ledger.receipts import KIND as RECEIPTS
 from pairbus.ledger.record_files import RecordFiles
 from pairbus.ledger.retention import DAY, REDIRECTS, cut_for, trim
 from pairbus.ledger.row_runs import kept_since
 from pairbus.ledger.seal import seal_of
 from pairbus.ledger.segment import SegmentWriter, adopt_segments, read_segment
-from pairbus.ledger.store_compaction import WrittenDays, compact_store
+from pairbus.ledger.store_compaction import WrittenDays, compact_store, manifest_name
 from pairbus.ledger.store_files import StoreFiles, holds_rows
 from pairbus.stores.places import StoreUri
 from pairbus.stores.store import RecordStore, open_store
@@ -262,3 +262,20 @@ def test_objects_go_one_generation_later(store: RecordStore) -> None:
     assert len(list(filter(is_head, files.names))) == 1, "of the one that runs"
     store.delete(files.fresh[0])
     assert any("are gone" in gap for gap in StoreFiles.list(store, REDIRECTS).audit(must_succeed=True).gaps)
+
+
+@pytest.mark.parametrize("kind", [REDIRECTS, RECEIPTS])
+def test_a_manifest_whose_writer_was_killed_before_its_anchor_is_missed_too(
+    store: RecordStore, kind: str
+) -> None:
+    """So is one of version 0.1.0, which wrote none, as soon as somebody has kept house."""
+    assert isinstance(store.place, StoreUri)
+    name = manifest_name(kind, 1)
+    store.put(name, Manifest(generation=1).sealed().data)
+    for _ in range(2):
+        trim(store.place, before=NOW)
+    assert [*store.list(kind)] == [f"{kind}-000001.anchor", name]
+    store.delete(name)
+    assert StoreFiles.list(store, kind).table.gaps == [
+        f"the manifest of generation 1 in {store.place} is gone"
+    ]

@@ -41,7 +41,7 @@ from .receipts import KIND as RECEIPTS
 from .row_runs import kept_since, since_name
 from .seal import seal_of
 from .segment import closed_segments, parse_lines
-from .store_compaction import covered_by, delete_old, put_manifest
+from .store_compaction import covered_by, delete_old, put_anchor, put_manifest
 from .store_files import StoreFiles, begin_anew, day_at, day_of
 
 #: The kind of segment that holds redirect records, which clients write.
@@ -217,6 +217,7 @@ def _trim_objects(store: RecordStore, before: float) -> int:
     files = StoreFiles.list(store, REDIRECTS)
     if len(files.table.gaps) > len(files.table.manifest.gaps):
         return 0  # a manifest is damaged: nothing is built on it
+    put_anchor(files)
     chains = _Chains(before, files.table.manifest.covered)
     for name in _by_number(name for name in files.fresh if writer_of(name) is not None):
         # Its name tells when it was begun: most need not be read.
@@ -250,6 +251,7 @@ def _trim_days(store: RecordStore, before: float) -> int:
     manifest = files.table.manifest
     if len(files.table.gaps) > len(manifest.gaps):
         return 0
+    put_anchor(files)
     first = day_at(before)
     days = [name for name in manifest.files if day_of(name) < first]
     # What is damaged stays.

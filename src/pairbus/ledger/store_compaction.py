@@ -9,7 +9,8 @@
 4. What no table can take over, since no commit can be read in it or its name tells no writer, stays as it is.
    Whoever reads finds it, and it is no reason for another generation.
 5. The anchor of a generation is put when its manifest has been, and tells by its name that there is one: a
-   manifest that is gone is missed, and what an older one tells is not taken for all that there is.
+   manifest that is gone is missed, and what an older one tells is not taken for all that there is. Where the
+   process was killed in between, or had version 0.1.0, whoever keeps house next puts it.
 6. A writer that has ended is forgotten when nothing of it is left, and one of which nothing was taken over is
    not spoken of; see rule 3 of `generation`.
 """
@@ -44,14 +45,25 @@ def manifest_name(kind: str, number: int) -> str:
 
 def put_manifest(files: StoreFiles, manifest: Manifest) -> None:
     """Make the next generation visible; see rule 5."""
-    name = manifest_name(files.kind, manifest.generation)
-    files.store.put(name, manifest.sealed().data)
-    files.store.put(f"{name.partition('.')[0]}.anchor", b"{}\n")
+    files.store.put(manifest_name(files.kind, manifest.generation), manifest.sealed().data)
+    files.store.put(_anchor_name(files.kind, manifest.generation), b"{}\n")
+
+
+def put_anchor(files: StoreFiles) -> None:
+    """See to it that the newest generation has its own."""
+    name = _anchor_name(files.kind, files.table.manifest.generation)
+    if files.table.manifest.generation and name not in files.names:
+        files.store.put(name, b"{}\n")
+
+
+def _anchor_name(kind: str, number: int) -> str:
+    return f"{manifest_name(kind, number).partition('.')[0]}.anchor"
 
 
 def compact_store(store: RecordStore, kind: str, write: DayWriter) -> Compaction:
     """Put the rows of all objects into the table."""
     files = StoreFiles.list(store, kind, is_audited=False)
+    put_anchor(files)
     if not _has_news(files):  # asked every 15 minutes, and tables are not read for nothing
         return Compaction(manifest=_table(files, files.table.manifest.generation))
     files = StoreFiles.list(store, kind)
