@@ -1,5 +1,6 @@
 """Retention: what is old goes, and the audit neither misses it nor passes over what is missing besides."""
 
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -279,3 +280,27 @@ def test_a_manifest_whose_writer_was_killed_before_its_anchor_is_missed_too(
     assert StoreFiles.list(store, kind).table.gaps == [
         f"the manifest of generation 1 in {store.place} is gone"
     ]
+
+
+def test_a_day_of_the_ledger_goes_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of it when its remover is killed is no day, and goes with the next call."""
+    day = tmp_path / "operations-2025-11-05-000001.parquet"
+
+    def begin_day() -> None:
+        day.mkdir()
+        for name in ("_told-00000", "part-00000.parquet"):
+            (day / name).touch()
+
+    def die(directory: Path) -> None:
+        (directory / "part-00000.parquet").unlink()
+        raise KeyboardInterrupt
+
+    begin_day()
+    with monkeypatch.context() as killed:
+        killed.setattr(shutil, "rmtree", die)
+        with pytest.raises(KeyboardInterrupt):
+            trim(tmp_path, before=NOW)
+    assert not day.exists()
+    begin_day()  # by rows that came late
+    assert trim(tmp_path, before=NOW).operations == 2
+    assert not [path for path in tmp_path.iterdir() if day.name in path.name]

@@ -292,11 +292,17 @@ def _trim_ledger(directory: Path, before: float) -> int:
     with hold_alone(lock_of_ledger(directory)) as lock:
         if lock is None:
             return 0
-        days = [path for path in directory.iterdir() if _is_before(path.name, month)]
+        there = sorted(directory.iterdir())  # hidden ones first
+        days = [path for path in there if _is_before(path.name.removeprefix("."), month)]
         if days:
             publish(directory / since_name(month), "")
-        for path in [*days, *(path for path in directory.iterdir() if _is_told_before(path.name, month))]:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for path in days:  # as a whole: a day without a part of its rows would be refused as damaged
+            hidden = directory / f".{path.name.removeprefix('.')}"
+            path.rename(hidden)
+            shutil.rmtree(hidden) if hidden.is_dir() else hidden.unlink()
+        for path in there:
+            if _is_told_before(path.name, month):
+                path.unlink()
     return len(days)
 
 
