@@ -281,15 +281,20 @@ def test_goodbyes(bus: Bus) -> None:
             websocket.next()
 
 
+def last_words(websocket: Line, bus: Bus) -> bytes:
+    """The message that a client would send next, after its first one."""
+    client = Client(websocket, plain(bus))
+    client.exchange()
+    [session] = client.machine.sessions
+    [link] = session.links
+    link.send(encode_data(b"last"), tag=b"l", settled=True)
+    return websocket.protocol.send(BytesMessage(client.machine.data_to_send()))
+
+
 def test_what_comes_with_a_goodbye_is_heard(bus: Bus) -> None:
     with line(bus.namespace.port) as websocket:
         websocket.accepted()
-        client = Client(websocket, plain(bus))
-        client.exchange()
-        [session] = client.machine.sessions
-        [link] = session.links
-        link.send(encode_data(b"last"), tag=b"l", settled=True)
-        last = websocket.protocol.send(BytesMessage(client.machine.data_to_send()))
+        last = last_words(websocket, bus)
         websocket.write(last + websocket.protocol.send(CloseConnection(1000)))
         with pytest.raises(ConnectionError):
             websocket.read_to_its_end()
@@ -302,12 +307,7 @@ def test_what_was_read_before_a_line_was_lost_is_heard(bus: Bus, is_told_first: 
     host = bus.broker._hosts["contoso"]
     with line(bus.namespace.port) as websocket:
         websocket.accepted()
-        client = Client(websocket, plain(bus))
-        client.exchange()
-        [session] = client.machine.sessions
-        [link] = session.links
-        link.send(encode_data(b"last"), tag=b"l", settled=True)
-        said = websocket.protocol.send(BytesMessage(client.machine.data_to_send()))
+        said = last_words(websocket, bus)
         behind = websocket_of(bus)
 
         def lose() -> None:
